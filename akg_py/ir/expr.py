@@ -93,14 +93,10 @@ class Expr:
         return _lift(">=", self, other)
 
     def __eq__(self, other: object) -> Any:
-        if not isinstance(other, (Expr, int, float)) and not hasattr(other, "as_expr"):
-            return NotImplemented
-        return _lift("==", self, other)  # type: ignore[arg-type]
+        return _equality("==", self, other)
 
     def __ne__(self, other: object) -> Any:
-        if not isinstance(other, (Expr, int, float)) and not hasattr(other, "as_expr"):
-            return NotImplemented
-        return _lift("!=", self, other)  # type: ignore[arg-type]
+        return _equality("!=", self, other)
 
     def __and__(self, other: ExprLike) -> Expr:
         return _lift("&&", self, other)
@@ -357,6 +353,14 @@ def _lift(op: str, a: object, b: object) -> Expr:
     return binary(op, a, b)
 
 
+def _equality(op: str, a: Expr, other: object) -> Any:
+    """`a == other` as an unfolded expression; its truth, for dictionaries, is structural equality."""
+    if not isinstance(other, (Expr, int, float)) and not hasattr(other, "as_expr"):
+        return NotImplemented
+    b = as_expr(other, a.dtype)
+    return Binary(op, a, b, "bool") if a.dtype == b.dtype else binary(op, a, b)
+
+
 def binary(op: str, a: Expr, b: Expr) -> Expr:
     """Build `a op b`, promoting dtypes and folding index expressions."""
     if a.dtype == INDEX and b.dtype == INDEX and op != "/" and op != "pow" and is_index(a) and is_index(b):
@@ -403,11 +407,27 @@ def _terms(e: Expr) -> tuple[tuple[tuple[Expr, int], ...], int]:
 
 def _affine(terms: dict[Expr, int], constant: int) -> Expr:
     items = tuple((a, c) for a, c in terms.items() if c)
+    if len(items) > 1 and any(isinstance(a, Binary) and a.op == "%" for a, _ in items):
+        items = _join_quotients(terms)
     if not items:
         return Const(constant, INDEX)
     if constant == 0 and len(items) == 1 and items[0][1] == 1:
         return items[0][0]
     return Affine(items, constant)
+
+
+def _join_quotients(terms: dict[Expr, int]) -> tuple[tuple[Expr, int], ...]:
+    """Replace `(x // n) * n * c + (x % n) * c` by `x * c`."""
+    joined = {a: c for a, c in terms.items() if c}
+    for atom, coef in list(joined.items()):
+        if isinstance(atom, Binary) and atom.op == "%" and isinstance(atom.b, Const):
+            quotient = Binary("//", atom.a, atom.b, INDEX)
+            inner, constant = _terms(atom.a)
+            if constant == 0 and joined.get(quotient) == coef * int(atom.b.value):
+                del joined[quotient], joined[atom]
+                for a, c in inner:
+                    joined[a] = joined.get(a, 0) + coef * c
+    return tuple((a, c) for a, c in joined.items() if c)
 
 
 def linear_combination(e: Expr) -> tuple[dict[Expr, int], int]:
@@ -543,6 +563,8 @@ def bounds(e: Expr) -> tuple[int, int]:
             atom_lo, atom_hi = bounds(atom)
             lo += coef * (atom_lo if coef > 0 else atom_hi)
             hi += coef * (atom_hi if coef > 0 else atom_lo)
+        if any(isinstance(atom, Binary) and atom.op in ("min", "max") for atom, _ in e.terms):
+            return _tighten(e, lo, hi)
         return lo, hi
     if not isinstance(e, Binary):
         return -UNBOUNDED, UNBOUNDED
@@ -560,6 +582,19 @@ def bounds(e: Expr) -> tuple[int, int]:
     if e.op == "%" and b_lo > 0:
         return (0, b_hi - 1) if a_lo < 0 or a_hi >= b_lo else (a_lo, a_hi)
     return -UNBOUNDED, UNBOUNDED
+
+
+def _tighten(e: Affine, lo: int, hi: int) -> tuple[int, int]:
+    """Bounds of a sum with a min or max in it: `r + min(a, b)` is at most both `r + a` and `r + b`."""
+    for atom, coef in e.terms:
+        if isinstance(atom, Binary) and atom.op in ("min", "max"):
+            rest = _affine({a: c for a, c in e.terms if a is not atom}, e.const)
+            sides = [bounds(_add(rest, _scale(x, coef), 1)) for x in (atom.a, atom.b)]
+            if (atom.op == "min") == (coef > 0):
+                hi = min(hi, sides[0][1], sides[1][1])
+            else:
+                lo = max(lo, sides[0][0], sides[1][0])
+    return lo, hi
 
 
 def minimum(a: ExprLike, b: ExprLike) -> Expr:

@@ -57,19 +57,13 @@ def _format_const(e: Const) -> str:
 
 
 def _format_affine(e: Affine) -> str:
-    parts = []
-    for atom, coef in e.terms:
-        text = format_expr(atom, 5)
-        parts.append(text if coef == 1 else f"-{text}" if coef == -1 else f"{text} * {coef}")
-    # a positive part first reads better
-    parts.sort(key=lambda p: p.startswith("-") or " * -" in p)
-    if e.const and parts[0].startswith("-"):
-        parts.insert(0, str(e.const))
-    elif e.const:
-        parts.append(str(e.const))
-    text = parts[0]
-    for part in parts[1:]:
-        text += f" - {part[1:]}" if part.startswith("-") else f" + {part}"
+    signed = [(coef < 0, format_expr(atom, 5) + (f" * {abs(coef)}" if abs(coef) != 1 else "")) for atom, coef in e.terms]
+    if e.const:
+        signed.append((e.const < 0, str(abs(e.const))))
+    signed.sort(key=lambda part: part[0])  # a positive part first reads better
+    text = ("-" if signed[0][0] else "") + signed[0][1]
+    for negative, part in signed[1:]:
+        text += f" {'-' if negative else '+'} {part}"
     return text
 
 

@@ -1,0 +1,454 @@
+"""A schedule becomes a Func: stages are placed consumers first, then emitted as loop nests.
+
+In goes a `Schedule` and the argument tensors, out comes loop IR at level "loops". Placing a stage
+finds the region its consumers need; tails become extents of the form `min(tile, size - start)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from akg_py import dtypes
+from akg_py.errors import ScheduleError
+from akg_py.ir.expr import (
+    INDEX, Affine, Binary, Cast, Combiner, Const, Expr, Load, Reduce, Var, binary, cast, ceildiv, const,
+    free_vars, is_index, minimum, rebuild, substitute,
+)  # fmt: skip
+from akg_py.ir.stmt import GLOBAL, Alloc, Buffer, For, Func, If, Intrinsic, Origin, Stmt, Store, seq
+from akg_py.lowering.bounds import Domain, Range, clip, relax, union
+from akg_py.lowering.tensorize import check_tensorize
+from akg_py.te.schedule import Schedule
+from akg_py.te.stage import LoopMark, ScheduleState, StageState
+from akg_py.te.tensor import IterVar, PlaceholderOp, Tensor
+
+_WIDENED = ("sum", "prod")  # standard reductions that accumulate 16-bit floats in float32
+
+
+def lower_schedule(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Func:
+    """Lower `schedule` to loop IR whose parameters are `args`, in order.
+
+    Args:
+        args: every input that the outputs need, and every output.
+    """
+    _check_args(schedule, args)
+    schedule = _cache_narrow_outputs(schedule)
+    state = _inline(schedule.state)
+    params = _make_params(state, args)
+    placed = _place(state, params)
+    body = _emit_roots(state, placed, params)
+    outputs = tuple(params[t] for t in args if not isinstance(t.op, PlaceholderOp))
+    return Func(name, tuple(params[t] for t in args), outputs, body)
+
+
+# ---------------------------------------------------------------- preparation
+
+
+def _check_args(schedule: Schedule, args: Sequence[Tensor]) -> None:
+    for t in args:
+        if not isinstance(t, Tensor):
+            raise ScheduleError(f"arguments are tensors, not {t!r}", hint="lower(s, [A, B, C])")
+    if len(set(args)) != len(args):
+        raise ScheduleError("an argument is given twice")
+    needed = [op.outputs[0] for op in schedule.state.inputs] + list(schedule.outputs)
+    missing = [t.name for t in needed if t not in args]
+    if missing:
+        raise ScheduleError(f"missing arguments: {', '.join(missing)}", hint="list every input and every output")
+    extra = [t.name for t in args if t not in needed]
+    if extra:
+        raise ScheduleError(f"{', '.join(extra)} is neither an input nor an output of this schedule")
+
+
+def _is_narrow(stage: StageState) -> bool:
+    e = stage.op.body[0]
+    return isinstance(e, Reduce) and e.combiner.name in _WIDENED and dtypes.accumulator(e.dtype) != e.dtype and (
+        dtypes.is_float(e.dtype)
+    )
+
+
+def _cache_narrow_outputs(schedule: Schedule) -> Schedule:
+    """Give an output that accumulates in a wider dtype a cache to accumulate in."""
+    narrow = [s for s in schedule.state.stages if s.is_output and _is_narrow(s)]
+    if not narrow:
+        return schedule
+    schedule = schedule.copy()
+    for stage in narrow:
+        first_reduce = next(n for n, a in enumerate(stage.leaves) if a.is_reduce)
+        outside = [a for a in stage.leaves[:first_reduce] if not a.is_reduce]
+        cache = schedule.cache_write(stage.outputs[0], "local")
+        if outside:
+            schedule[cache].compute_at(stage.name, outside[-1].name)
+    return schedule
+
+
+def _inline(state: ScheduleState) -> ScheduleState:
+    """Replace reads of inlined stages by their expressions."""
+    bodies: dict[Tensor, tuple[tuple[IterVar, ...], Expr]] = {}
+
+    def visit(e: Expr) -> Expr:
+        e = rebuild(e, visit)
+        if isinstance(e, Load) and e.source in bodies:
+            axis, body = bodies[e.source]  # type: ignore[index]
+            return substitute(body, dict(zip(axis, e.indices, strict=True)))
+        return e
+
+    stages = []
+    for s in state.stages:
+        if bodies:
+            op = s.op
+            body = tuple(visit(e) for e in op.body)
+            s = _with_body(s, body)
+        if s.is_inline:
+            bodies[s.outputs[0]] = (s.op.axis, s.op.body[0])
+        else:
+            stages.append(s)
+    return ScheduleState(tuple(stages), state.inputs)
+
+
+def _with_body(stage: StageState, body: tuple[Expr, ...]) -> StageState:
+    from dataclasses import replace
+
+    return replace(stage, op=replace(stage.op, body=body))
+
+
+def _make_params(state: ScheduleState, args: Sequence[Tensor]) -> dict[Tensor, Buffer]:
+    params: dict[Tensor, Buffer] = {}
+    taken: set[str] = set()
+    for t in args:
+        name, n = t.name, 1
+        while name in taken:
+            name, n = f"{t.name}_{n}", n + 1
+        taken.add(name)
+        params[t] = Buffer(name, t.shape, t.dtype, GLOBAL)
+    return params
+
+
+# ---------------------------------------------------------------- placing
+
+
+@dataclass(slots=True)
+class Placed:
+    """A stage in its place: region, loops and storage.
+
+    Attributes:
+        start: first index of the region on each root axis.
+        enclosing: the loop variables around its nest.
+        leaf: the loop variable of each leaf.
+        loop_extent: extent of each leaf's loop, tightened to the region.
+        residual: conditions that no loop extent expresses.
+    """
+
+    stage: StageState
+    domain: Domain
+    start: dict[IterVar, Expr]
+    enclosing: frozenset[Var]
+    leaf: dict[IterVar, Expr]
+    loop_extent: dict[IterVar, Expr]
+    residual: list[Expr]
+    buffers: tuple[Buffer, ...]
+    parent: Placed | None
+    attached: dict[IterVar, list[Placed]] = field(default_factory=dict)
+
+    def root_values(self) -> dict[IterVar, Expr]:
+        return {a: self.domain.value(a, self.leaf) + self.start[a] for a in self.start}
+
+
+def _place(state: ScheduleState, params: dict[Tensor, Buffer]) -> dict[str, Placed]:
+    placed: dict[str, Placed] = {}
+    buffers: dict[Tensor, Buffer] = dict(params)
+    for stage in reversed(state.stages):
+        target = stage.attached_to
+        parent = None if target is None else placed[target[0]]
+        start: dict[IterVar, Expr] = {}
+        extents: dict[IterVar, Expr] = {}
+        for a in stage.op.reduce_axis:
+            start[a], extents[a] = const(a.lo), const(a.extent)
+        enclosing: frozenset[Var] = frozenset()
+        if target is None or parent is None:
+            for a in stage.op.axis:
+                start[a], extents[a] = const(0), const(a.extent)
+        else:
+            enclosing = parent.enclosing | _outer_vars(parent, target[1])
+            for a, r in zip(stage.op.axis, _region(state, stage, placed, enclosing), strict=True):
+                start[a], extents[a] = r.lo, r.extent
+        copies = _copies(stage, placed)
+        new = _make_nest(stage, start, extents, enclosing, parent)
+        shape = tuple(max(new.domain.static[a], 0) for a in stage.op.axis)
+        scope = stage.scope or (GLOBAL if parent is None else "local")
+        own = []
+        for t in stage.outputs:
+            dtype = dtypes.accumulator(t.dtype) if _is_narrow(stage) else t.dtype
+            buffer = params.get(t) or Buffer(_buffer_name(stage, t), shape, dtype, scope, copies, stage.align)
+            buffers[t] = buffer
+            own.append(buffer)
+        new.buffers = tuple(own)
+        placed[stage.name] = new
+        if parent is not None and target is not None:
+            parent.attached.setdefault(target[1], []).insert(0, new)
+    return placed
+
+
+def _buffer_name(stage: StageState, tensor: Tensor) -> str:
+    return stage.name if len(stage.outputs) == 1 else f"{stage.name}.v{tensor.value_index}"
+
+
+def _outer_vars(parent: Placed, axis: IterVar) -> frozenset[Var]:
+    """Loop variables of `parent` down to `axis`."""
+    position = parent.stage.leaves.index(axis)
+    return frozenset(v for a in parent.stage.leaves[: position + 1] for v in free_vars(parent.leaf[a]))
+
+
+def _copies(stage: StageState, placed: dict[str, Placed]) -> int:
+    copies = stage.copies
+    target = stage.attached_to
+    while target is not None:
+        parent = placed[target[0]].stage
+        for leaf in parent.leaves[: parent.leaves.index(target[1]) + 1]:
+            copies = max(copies, parent.mark(leaf).pipeline)
+        target = parent.attached_to
+    return copies
+
+
+def _region(
+    state: ScheduleState, stage: StageState, placed: dict[str, Placed], enclosing: frozenset[Var]
+) -> list[Range]:
+    """What the consumers of `stage` read of it inside the loops `enclosing`."""
+    shape = stage.outputs[0].shape
+    regions: list[Range | None] = [None] * len(shape)
+    for consumer in state.consumers(stage):
+        user = placed[consumer.name]
+        if not enclosing <= user.enclosing | {v for e in user.leaf.values() for v in free_vars(e)}:
+            where = stage.attached_to
+            raise ScheduleError(
+                f"{stage.name} is computed at {where[0] if where else '?'}.{where[1].name if where else '?'}, but "
+                f"{consumer.name} uses it outside of that loop",
+                where=stage.op.place,
+                hint=f"compute {consumer.name} at the same loop or inside it, or {stage.name} at a loop around both",
+            )
+
+        def outside(a: IterVar, user: Placed = user) -> Expr | None:
+            value = user.leaf[a]
+            return value if all(v in enclosing for v in free_vars(value)) else None
+
+        ranges = {
+            a: Range(r.lo + user.start[a], r.hi + user.start[a]) if not r.is_point else _point(r.lo + user.start[a])
+            for a, r in user.domain.ranges(outside).items()
+        }
+        for e in consumer.op.body:
+            for load in _loads_of(e, stage.outputs):
+                for d, index in enumerate(load.indices):
+                    found = relax(index, ranges) if is_index(index) else None
+                    r = clip(found, shape[d]) if found else Range(const(0), const(shape[d] - 1))
+                    known = regions[d]
+                    regions[d] = r if known is None else union(known, r)
+    return [r if r is not None else Range(const(0), const(n - 1)) for r, n in zip(regions, shape, strict=True)]
+
+
+def _point(e: Expr) -> Range:
+    return Range(e, e)
+
+
+def _loads_of(e: Expr, tensors: Sequence[Tensor]) -> list[Load]:
+    from akg_py.ir.expr import loads
+
+    return [load for load in loads(e) if any(load.source is t for t in tensors)]
+
+
+def _make_nest(
+    stage: StageState, start: dict[IterVar, Expr], extents: dict[IterVar, Expr], enclosing: frozenset[Var], parent: Placed | None
+) -> Placed:
+    domain = Domain(stage, extents)
+    leaf: dict[IterVar, Expr] = {}
+    loop_extent: dict[IterVar, Expr] = {}
+    for a in stage.leaves:
+        size = domain.static[a]
+        loop_extent[a] = extents.get(a, const(size))
+        leaf[a] = Var(a.name, INDEX, 0, max(size - 1, 0))
+    residual = []
+    for value, bound in domain.guards(leaf):
+        if not _fold_guard(stage, value, bound, leaf, loop_extent):
+            residual.append(binary("<", value, bound))
+    return Placed(stage, domain, start, enclosing, leaf, loop_extent, residual, (), parent)
+
+
+def _fold_guard(
+    stage: StageState, value: Expr, bound: Expr, leaf: dict[IterVar, Expr], loop_extent: dict[IterVar, Expr]
+) -> bool:
+    """Express `value < bound` by loop extents; False if that can't be done exactly."""
+    position = {leaf[a]: n for n, a in enumerate(stage.leaves)}
+
+    def latest(e: Expr) -> int:
+        return max((position[v] for v in free_vars(e) if v in position), default=-1)
+
+    if isinstance(value, Binary) and value.op == "//" and value.a in position and isinstance(value.b, Const):
+        value, bound = value.a, bound * value.b  # f // c < n  is  f < n * c
+    terms = value.terms if isinstance(value, Affine) else ((value, 1),)
+    constant = value.const if isinstance(value, Affine) else 0
+    order = sorted(terms, key=lambda t: latest(t[0]))
+    last, _ = order[-1]
+    if last not in position or any(coef < 0 for _, coef in terms):
+        return False
+    if len(order) > 1 and latest(order[-2][0]) == latest(last):
+        return False
+    earlier: Expr = const(constant)
+    for atom, coef in order:
+        if atom in position:
+            axis = stage.leaves[position[atom]]
+            loop_extent[axis] = minimum(loop_extent[axis], ceildiv(bound - earlier, coef))
+        earlier = earlier + atom * coef
+    return True
+
+
+# ---------------------------------------------------------------- emitting
+
+
+def _emit_roots(state: ScheduleState, placed: dict[str, Placed], params: dict[Tensor, Buffer]) -> Stmt:
+    nests: list[Stmt] = []
+    allocs: list[Buffer] = []
+    emitter = _Emitter(placed, params)
+    for stage in state.stages:
+        p = placed[stage.name]
+        if p.parent is None:
+            nests.append(emitter.nest(p))
+            if not stage.is_output:
+                allocs += p.buffers
+    body = seq(*nests)
+    for buffer in reversed(allocs):
+        body = Alloc(buffer, body)
+    return body
+
+
+class _Emitter:
+    """Writes the loop nest of a placed stage with the stages attached inside it."""
+
+    def __init__(self, placed: dict[str, Placed], params: dict[Tensor, Buffer]) -> None:
+        self.where: dict[Tensor, tuple[Placed, Buffer]] = {
+            t: (p, b) for p in placed.values() for t, b in zip(p.stage.outputs, p.buffers, strict=True)
+        }
+        self.params = params
+
+    def nest(self, p: Placed) -> Stmt:
+        """The loops of `p`, its attached stages, initialisation and update."""
+        return self._loop(p, 0, initialised=False)
+
+    def _origin(self, p: Placed, axis: IterVar | None = None) -> Origin:
+        mark = p.stage.mark(axis) if axis is not None else None
+        return Origin(p.stage.name, axis.name if axis is not None else "", (mark and mark.place) or p.stage.op.place)
+
+    def _loop(self, p: Placed, depth: int, initialised: bool) -> Stmt:
+        stage = p.stage
+        if depth == len(stage.leaves):
+            return self._guarded(p, self._update(p), p.leaf)
+        axis = stage.leaves[depth]
+        if axis.is_reduce and not initialised:
+            return seq(self._initialise(p, depth), self._loop(p, depth, initialised=True))
+        body = self._loop(p, depth + 1, initialised)
+        attached = p.attached.get(axis, [])
+        if attached:
+            body = seq(*(self.nest(a) for a in attached), body)
+            for a in reversed(attached):
+                for buffer in reversed(a.buffers):
+                    body = Alloc(buffer, body, self._origin(a))
+        loop = self._for(p, axis, p.leaf[axis], p.loop_extent[axis], stage.mark(axis), body)
+        mark = stage.mark(axis)
+        if mark.tensorize:
+            check_tensorize(stage, axis, mark.tensorize, {a: p.loop_extent[a] for a in stage.leaves}, mark.place)
+            return Intrinsic(mark.tensorize, loop, self._origin(p, axis))
+        return loop
+
+    def _for(self, p: Placed, axis: IterVar, var: Expr, extent: Expr, mark: LoopMark, body: Stmt) -> Stmt:
+        assert isinstance(var, Var)
+        return For(var, extent, mark.kind, body, self._origin(p, axis), mark.pragmas)
+
+    def _guarded(self, p: Placed, body: Stmt, leaf: dict[IterVar, Expr]) -> Stmt:
+        for condition in p.residual:
+            mapping = {p.leaf[a]: leaf[a] for a in leaf if p.leaf[a] is not leaf[a]}
+            renamed = substitute(condition, mapping)
+            if not any(v in free_vars(renamed) for v in self._missing(p, leaf)):
+                body = If(renamed, body, None, self._origin(p))
+        return body
+
+    @staticmethod
+    def _missing(p: Placed, leaf: dict[IterVar, Expr]) -> list[Var]:
+        return [v for a, v in p.leaf.items() if a not in leaf and isinstance(v, Var)]
+
+    def _initialise(self, p: Placed, depth: int) -> Stmt:
+        """Store the identity (or init) for the data loops inside the first reduce loop."""
+        stage = p.stage
+        inner = [a for a in stage.leaves[depth:] if not a.is_reduce]
+        fresh = {a: Var(f"{a.name}.init", INDEX, 0, max(p.domain.static[a] - 1, 0)) for a in inner}
+        leaf = {a: fresh.get(a, v) for a, v in p.leaf.items() if a in fresh or not a.is_reduce}
+        first = stage.op.body[0]
+        assert isinstance(first, Reduce)
+        combiner = _widened(first.combiner, p.buffers)
+        roots = {a: p.domain.value(a, leaf) + p.start[a] for a in stage.op.axis}
+        if first.init is not None:
+            values = tuple(self._rewrite(e, roots) for e in first.init)
+        else:
+            values = combiner.identity
+        stored = tuple(cast(b.dtype, v) for b, v in zip(p.buffers, values, strict=True))
+        body: Stmt = Store(p.buffers, self._indices(p, leaf), stored, self._origin(p))
+        body = self._guarded(p, body, leaf)
+        rename = {p.leaf[a]: fresh[a] for a in inner}
+        reduce_vars = {p.leaf[a] for a in stage.leaves if a.is_reduce}
+        for a in reversed(inner):
+            extent = substitute(p.loop_extent[a], rename)  # type: ignore[arg-type]
+            if free_vars(extent) & reduce_vars:
+                extent = const(p.domain.static[a])
+            mark = stage.mark(a)
+            kind = mark.kind if mark.kind in ("vector", "unroll", "parallel", "core") else "serial"
+            body = For(fresh[a], extent, kind, body, self._origin(p, a))
+        return body
+
+    def _indices(self, p: Placed, leaf: dict[IterVar, Expr]) -> tuple[Expr, ...]:
+        """Where in its buffer the stage stores: whole tensors at the index, regions from their start."""
+        whole = p.parent is None
+        return tuple(
+            p.domain.value(a, leaf) + (p.start[a] if whole else 0) for a in p.stage.op.axis
+        )
+
+    def _update(self, p: Placed) -> Stmt:
+        body = p.stage.op.body
+        roots = p.root_values()
+        indices = self._indices(p, p.leaf)
+        first = body[0]
+        if not isinstance(first, Reduce):
+            values = tuple(cast(b.dtype, self._rewrite(e, roots)) for b, e in zip(p.buffers, body, strict=True))
+            return Store(p.buffers, indices, values, self._origin(p))
+        combiner = _widened(first.combiner, p.buffers)
+        old = tuple(Load(b, indices, b.dtype) for b in p.buffers)
+        new = tuple(cast(b.dtype, self._rewrite(s, roots)) for b, s in zip(p.buffers, first.sources, strict=True))
+        combined = combiner(old, new)
+        store: Stmt = Store(p.buffers, indices, combined, self._origin(p))
+        if first.where is not None:
+            store = If(self._rewrite(first.where, roots), store, None, self._origin(p))
+        return store
+
+    def _rewrite(self, e: Expr, roots: dict[IterVar, Expr]) -> Expr:
+        """`e` of the language as loop IR: axes become loops, tensors buffers."""
+        if isinstance(e, IterVar):
+            return roots[e]
+        if isinstance(e, Const):
+            return e
+        if isinstance(e, Load) and isinstance(e.source, Tensor):
+            indices = tuple(self._rewrite(i, roots) for i in e.indices)
+            if e.source not in self.where:
+                return Load(self.params[e.source], indices, e.dtype)
+            producer, buffer = self.where[e.source]
+            if producer.parent is not None:
+                indices = tuple(i - producer.start[a] for i, a in zip(indices, producer.stage.op.axis, strict=True))
+            load = Load(buffer, indices, buffer.dtype)
+            return load if buffer.dtype == e.dtype else Cast(load, e.dtype)
+        return rebuild(e, lambda x: self._rewrite(x, roots))
+
+
+def _widened(combiner: Combiner, buffers: tuple[Buffer, ...]) -> Combiner:
+    """The same standard reduction for a buffer that accumulates in a wider dtype."""
+    dtype = buffers[0].dtype
+    if combiner.name not in _WIDENED or len(buffers) > 1 or combiner.lhs[0].dtype == dtype:
+        return combiner
+    lhs, rhs = Var("x", dtype), Var("y", dtype)
+    operator = {"sum": "+", "prod": "*"}[combiner.name]
+    return Combiner(combiner.name, (lhs,), (rhs,), (binary(operator, lhs, rhs),), (cast(dtype, combiner.identity[0]),))
+
+
