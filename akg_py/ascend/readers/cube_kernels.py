@@ -1,0 +1,328 @@
+"""Values of the cube path: ND2NZ, fractal loads, MMAD as a packed 8 x 32 micro-kernel, FIX, COPY.
+
+All memories keep the true bytes; fp16 and bf16 widen to fp32 only while MMAD packs its operands.
+C is accumulated by fused multiply-adds in k order, one chain per element, so that every tiling along
+k gives the same bits. Operand addresses are machine addresses; sizes were checked by the caller.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from akg_py.ascend.isa import ATOMIC_ADD, RELU
+from akg_py.ascend.readers.lanes import Lanes
+from akg_py.codegen.memory import F32, I32, I64, called, inlined, ld, load, move, move32, move64, pointer, st16
+
+#: floats between packed rows of A beyond k, so that rows don't share cache sets
+PITCH_PAD = 16
+
+
+@inlined
+def argument(x, i):  # type: ignore[no-untyped-def]
+    return ld(x + i * 8)
+
+
+def _widening_copy(dtype: str, name: str) -> Any:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def copy(typingctx: Any, dst: Any, src: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            lanes = Lanes(builder, 16)
+            lanes.store(lanes.load(args[1], dtype), args[0], "f32")
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), generate
+
+    copy.__doc__ = f"Sixteen {dtype} elements as float32."
+    return copy
+
+
+widen_f16 = _widening_copy("f16", "widen_f16")
+widen_bf16 = _widening_copy("bf16", "widen_bf16")
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def multiply_8x32(typingctx: Any, c: Any, c_stride: Any, a: Any, a_pitch: Any, b: Any, k: Any, init: Any, wide: Any) -> Any:
+    """C (8 rows, two NZ columns of 16 c_stride apart) += A (rows a_pitch bytes apart) B (packed 32 wide).
+
+    With `wide` 0 only the first column is computed and stored.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        function = _micro_kernel(builder.module)
+        builder.call(function, args)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 8), generate
+
+
+def _micro_kernel(module: ir.Module) -> ir.Function:
+    name = "akg.multiply_8x32"
+    function = module.globals.get(name)
+    if function is not None:
+        return function
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 8), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    function.attributes.add("nounwind")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    wide = builder.icmp_signed("!=", function.args[7], I64(0))
+    with builder.if_else(wide) as (then, otherwise):
+        with then:
+            _multiply(builder, function.args, 2)
+        with otherwise:
+            _multiply(builder, function.args, 1)
+    builder.ret_void()
+    return function
+
+
+def _multiply(builder: ir.IRBuilder, args: Any, columns: int) -> None:
+    c, c_stride, a, a_pitch, b, k, init, _ = args
+    lanes = Lanes(builder, 16)
+    sums = {(i, j): cgutils.alloca_once(builder, lanes.floats) for i in range(8) for j in range(columns)}
+    places = {(i, j): builder.add(builder.add(c, I64(64 * i)), builder.mul(c_stride, I64(j))) for i, j in sums}
+    fresh = builder.icmp_signed("!=", init, I64(0))
+    with builder.if_else(fresh) as (then, otherwise):
+        with then:
+            for slot in sums.values():
+                builder.store(lanes.real(0.0), slot)
+        with otherwise:
+            for key, slot in sums.items():
+                builder.store(lanes.load(places[key], "f32"), slot)
+    rows = [builder.add(a, builder.mul(a_pitch, I64(i))) for i in range(8)]
+    with cgutils.for_range(builder, k, intp=I64) as loop:
+        offset_b = builder.shl(loop.index, I64(7))
+        right = [lanes.load(builder.add(b, builder.add(offset_b, I64(64 * j))), "f32") for j in range(columns)]
+        offset_a = builder.shl(loop.index, I64(2))
+        for i in range(8):
+            element = builder.load(pointer(builder, builder.add(rows[i], offset_a), F32))
+            left = lanes.splat(element)
+            for j in range(columns):
+                builder.store(lanes.fma(left, right[j], builder.load(sums[i, j])), sums[i, j])
+    for key, slot in sums.items():
+        lanes.store(builder.load(slot), places[key], "f32")
+
+
+@called
+def pack_16bit(out, src, rows_of_fractals, columns_of_fractals, pitch, bf16):  # type: ignore[no-untyped-def]
+    """Fractals (r1, c1) of 16 x 16 elements to float32 rows `pitch` bytes apart."""
+    for r1 in range(rows_of_fractals):
+        for c1 in range(columns_of_fractals):
+            dst = out + r1 * 16 * pitch + c1 * 64
+            for r in range(16):
+                if bf16:
+                    widen_bf16(dst + r * pitch, src + r * 32)
+                else:
+                    widen_f16(dst + r * pitch, src + r * 32)
+            src += 512
+
+
+@called
+def pack_b_16bit(out, src, k_blocks, n_blocks, bf16):  # type: ignore[no-untyped-def]
+    """Fractals (k1, n1) of 16 x 16 elements to panels of 32 columns: [n2][k][32] float32."""
+    panel = k_blocks * 16 * 128
+    for k1 in range(k_blocks):
+        for n1 in range(n_blocks):
+            dst = out + (n1 >> 1) * panel + k1 * 16 * 128 + (n1 & 1) * 64
+            for r in range(16):
+                if bf16:
+                    widen_bf16(dst + r * 128, src + r * 32)
+                else:
+                    widen_f16(dst + r * 128, src + r * 32)
+            src += 512
+
+
+@called
+def mmad(x, es, bf16, pack_a, pack_b):  # type: ignore[no-untyped-def]
+    """C = (0 if init else C) + A B on true sizes m, n, k; rows of padding in L0C may get garbage."""
+    c, a, b = argument(x, 0), argument(x, 1), argument(x, 2)
+    m, n, k = argument(x, 3), argument(x, 4), argument(x, 5)
+    init, c_stride = argument(x, 6), argument(x, 7)
+    m_blocks, n_blocks = (m + 15) >> 4, (n + 15) >> 4
+    k0 = 32 // es
+    k_blocks = (k + k0 - 1) // k0
+    pitch = (k_blocks * k0 + PITCH_PAD) * 4
+    panel = k_blocks * k0 * 128
+    if es == 2:
+        pack_16bit(pack_a, a, m_blocks, k_blocks, pitch, bf16)
+        pack_b_16bit(pack_b, b, k_blocks, n_blocks, bf16)
+    else:
+        for m1 in range(m_blocks):
+            for k1 in range(k_blocks):
+                for r in range(16):
+                    move32(pack_a + (m1 * 16 + r) * pitch + k1 * 32, a + r * 32)
+                a += 512
+        for k1 in range(k_blocks):
+            for n1 in range(n_blocks):
+                dst = pack_b + (n1 >> 1) * panel + k1 * 8 * 128 + (n1 & 1) * 64
+                for r in range(8):
+                    move64(dst + r * 128, b + r * 64)
+                b += 512
+    for n2 in range((n_blocks + 1) >> 1):
+        wide = 1 if n2 * 2 + 1 < n_blocks else 0
+        for i in range(0, m, 8):
+            multiply_8x32(c + n2 * 2 * c_stride + i * 64, c_stride, pack_a + i * pitch, pitch, pack_b + n2 * panel, k, init, wide)
+
+
+@called
+def nd2nz(x, es):  # type: ignore[no-untyped-def]
+    """Rows of GM into columns of 32 B; columns outside and two at a time, against cache set conflicts."""
+    dst, src, rows, columns = argument(x, 0), argument(x, 1), argument(x, 2), argument(x, 3)
+    pitch, stride = argument(x, 4), argument(x, 5)
+    width = columns * es
+    whole = width >> 5
+    for c in range(0, whole - 1, 2):
+        for r in range(rows):
+            at = src + r * pitch + c * 32
+            move32(dst + c * stride + r * 32, at)
+            move32(dst + (c + 1) * stride + r * 32, at + 32)
+    if whole & 1:
+        c = whole - 1
+        for r in range(rows):
+            move32(dst + c * stride + r * 32, src + r * pitch + c * 32)
+    rest = width & 31
+    if rest:
+        zeros = (32 - rest) >> 1
+        for r in range(rows):
+            at = dst + whole * stride + r * 32
+            move(at, src + r * pitch + whole * 32, rest)
+            for z in range(zeros):
+                st16(at + rest + z * 2, 0)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def transpose_16x16(typingctx: Any, dst: Any, src: Any) -> Any:
+    """A 512 B fractal of 16-bit elements, transposed in registers by four rounds of interleaving."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        row = ir.VectorType(ir.IntType(16), 16)
+        rows = [load(builder, builder.add(args[1], I64(32 * i)), row) for i in range(16)]
+        low = ir.Constant(ir.VectorType(I32, 16), [i // 2 + 16 * (i % 2) for i in range(16)])
+        high = ir.Constant(ir.VectorType(I32, 16), [8 + i // 2 + 16 * (i % 2) for i in range(16)])
+        for _ in range(4):
+            pairs = [(rows[i], rows[i + 8]) for i in range(8)]
+            rows = [builder.shuffle_vector(a, b, mask) for a, b in pairs for mask in (low, high)]
+        for i, value in enumerate(rows):
+            builder.store(value, pointer(builder, builder.add(args[0], I64(32 * i)), row)).align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@called
+def load_fractals_b16(x, outer_is_column):  # type: ignore[no-untyped-def]
+    """LOAD_A and LOAD_B of 16-bit elements: fractals keep their order (rows, columns) of the result."""
+    dst, src, rows, columns = argument(x, 0), argument(x, 1), argument(x, 2), argument(x, 3)
+    stride, transposed = argument(x, 4), argument(x, 5)
+    for r1 in range((rows + 15) >> 4):
+        for c1 in range((columns + 15) >> 4):
+            if transposed:
+                transpose_16x16(dst, src + r1 * stride + c1 * 512)
+            else:
+                move(dst, src + c1 * stride + r1 * 512, 512)
+            dst += 512
+
+
+@called
+def load_a_b32(x):  # type: ignore[no-untyped-def]
+    """Fractals (m1, k1) of 16 x 8 float32."""
+    dst, src, m, k = argument(x, 0), argument(x, 1), argument(x, 2), argument(x, 3)
+    stride, transposed = argument(x, 4), argument(x, 5)
+    for m1 in range((m + 15) >> 4):
+        for k1 in range((k + 7) >> 3):
+            if transposed:  # the tile is [k, m]: element (k, m) at (m // 8) * stride + k * 32 + (m % 8) * 4
+                for i in range(16):
+                    row = m1 * 16 + i
+                    for j in range(8):
+                        if row < m:
+                            move(dst + i * 32 + j * 4, src + (row >> 3) * stride + (k1 * 8 + j) * 32 + (row & 7) * 4, 4)
+            else:
+                move(dst, src + k1 * stride + m1 * 512, 512)
+            dst += 512
+
+
+@called
+def load_b_b32(x):  # type: ignore[no-untyped-def]
+    """Fractals (k1, n1) of 8 x 16 float32."""
+    dst, src, k, n = argument(x, 0), argument(x, 1), argument(x, 2), argument(x, 3)
+    stride, transposed = argument(x, 4), argument(x, 5)
+    for k1 in range((k + 7) >> 3):
+        for n1 in range((n + 15) >> 4):
+            for i in range(8):
+                row = k1 * 8 + i
+                if transposed:  # the tile is [n, k]
+                    for j in range(16):
+                        column = n1 * 16 + j
+                        if column < n:
+                            move(dst + i * 64 + j * 4, src + (row >> 3) * stride + column * 32 + (row & 7) * 4, 4)
+                else:
+                    move32(dst + i * 64, src + 2 * n1 * stride + row * 32)
+                    if n1 * 16 + 8 < n:
+                        move32(dst + i * 64 + 32, src + (2 * n1 + 1) * stride + row * 32)
+            dst += 512
+
+
+def _fix_row(dtype: str) -> Any:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def row(typingctx: Any, dst: Any, src: Any, count: Any, mode: Any) -> Any:
+        """Up to 16 accumulators to GM."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            dst, src, count, mode = args
+            lanes = Lanes(builder, 16)
+            value = lanes.load(src, "f32")
+            rectified = lanes.extremum(">=", value, lanes.real(0.0))
+            value = builder.select(builder.trunc(mode, ir.IntType(1)), rectified, value)
+            mask = lanes.mask(count)
+            slot = cgutils.alloca_once(builder, lanes.floats)
+            builder.store(value, slot)
+            with builder.if_then(builder.icmp_signed("!=", builder.and_(mode, I64(ATOMIC_ADD)), I64(0))):
+                builder.store(builder.fadd(lanes.load(dst, dtype, mask), value), slot)
+            value = builder.load(slot)
+            full = builder.icmp_signed("==", count, I64(16))
+            with builder.if_else(full) as (then, otherwise):
+                with then:
+                    lanes.store(value, dst, dtype)
+                with otherwise:
+                    lanes.store(value, dst, dtype, mask)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 4), generate
+
+    return row
+
+
+assert RELU == 1
+fix_row_f32, fix_row_f16, fix_row_bf16 = (_fix_row(d) for d in ("f32", "f16", "bf16"))
+
+
+@called
+def fix(x, kind):  # type: ignore[no-untyped-def]
+    """Rows of L0C (NZ, float32) to GM; kind 0 float32, 1 float16, 2 bfloat16."""
+    dst, src, m, n = argument(x, 0), argument(x, 1), argument(x, 2), argument(x, 3)
+    pitch, stride, mode = argument(x, 4), argument(x, 5), argument(x, 6)
+    for i in range(m):
+        for j in range(0, n, 16):
+            count = min(n - j, 16)
+            at = src + (j >> 4) * stride + i * 64
+            if kind == 0:
+                fix_row_f32(dst + i * pitch + j * 4, at, count, mode)
+            elif kind == 1:
+                fix_row_f16(dst + i * pitch + j * 2, at, count, mode)
+            else:
+                fix_row_bf16(dst + i * pitch + j * 2, at, count, mode)
+
+
+@called
+def copy(x):  # type: ignore[no-untyped-def]
+    """Rows of bytes."""
+    dst, src, rows, size = argument(x, 0), argument(x, 1), argument(x, 2), argument(x, 3)
+    dst_pitch, src_pitch = argument(x, 4), argument(x, 5)
+    if dst_pitch == size and src_pitch == size:
+        move(dst, src, rows * size)
+    else:
+        for r in range(rows):
+            move(dst + r * dst_pitch, src + r * src_pitch, size)
