@@ -1,0 +1,154 @@
+"""Element-wise operators; 16-bit floats compute in float32 and round once at the end.
+
+Each is a function on tensors, and an operator on a shape (flattened to rows x columns, which is the
+same memory).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from akg_py import te
+from akg_py.errors import ExpressionError
+from akg_py.ops.registry import Attrs, Part, choice, dtype, number, register, shape
+from akg_py.te.tensor import Tensor
+
+Declaration = tuple[list[Tensor], list[Tensor]]
+
+
+def wide(dtype: str) -> str:
+    """The dtype row kernels compute `dtype` in: float32 for 16-bit floats, else itself."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def flat(extents: tuple[int, ...]) -> tuple[int, int]:
+    """A shape as rows x columns of the same memory."""
+    return math.prod(extents[:-1]), extents[-1]
+
+
+def _map(f: Callable[..., Any], *tensors: Tensor, name: str) -> Tensor:
+    first = tensors[0]
+    for t in tensors[1:]:
+        if t.shape != first.shape or t.dtype != first.dtype:
+            raise ExpressionError(f"{first!r} and {t!r} differ", hint="element-wise operators take equal shapes and dtypes")
+    acc = wide(first.dtype)
+    result: Tensor = te.compute(
+        first.shape, lambda *i: f(*(t(*i).astype(acc) for t in tensors)).astype(first.dtype), name=name
+    )
+    return result
+
+
+def add(X: Tensor, Y: Tensor) -> Tensor:
+    """X + Y, equal shapes."""
+    return _map(lambda x, y: x + y, X, Y, name="add")
+
+
+def mul(X: Tensor, Y: Tensor) -> Tensor:
+    """X * Y, equal shapes."""
+    return _map(lambda x, y: x * y, X, Y, name="mul")
+
+
+def relu(X: Tensor) -> Tensor:
+    """max(X, 0)."""
+    return _map(_relu, X, name="relu")
+
+
+def _relu(x: Any) -> Any:
+    return te.maximum(x, 0)
+
+
+def gelu_value(x: Any, form: str = "tanh") -> Any:
+    """GELU of one element, in the tanh approximation or exactly with erf."""
+    if form == "tanh":
+        return x * 0.5 * (te.tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)) + 1.0)
+    return x * 0.5 * (te.erf(x * math.sqrt(0.5)) + 1.0)
+
+
+def gelu(X: Tensor, form: str = "tanh") -> Tensor:
+    """GELU; `form` is tanh (the usual approximation) or erf (exact)."""
+    return _map(lambda x: gelu_value(x, form), X, name="gelu")
+
+
+def sigmoid(X: Tensor) -> Tensor:
+    """1 / (1 + exp(-X))."""
+    return _map(te.sigmoid, X, name="sigmoid")
+
+
+def silu(X: Tensor) -> Tensor:
+    """X * sigmoid(X)."""
+    return _map(lambda x: x * te.sigmoid(x), X, name="silu")
+
+
+def swiglu(X: Tensor, Y: Tensor) -> Tensor:
+    """silu(X) * Y, the gate of Llama's feed-forward block."""
+    return _map(lambda x, y: x * te.sigmoid(x) * y, X, Y, name="swiglu")
+
+
+def bias_add(X: Tensor, bias: Tensor) -> Tensor:
+    """X[..., j] + bias[j]."""
+    if bias.shape != X.shape[-1:] or bias.dtype != X.dtype:
+        raise ExpressionError(f"{bias!r} is no bias of {X!r}")
+    acc = wide(X.dtype)
+    return te.compute(  # type: ignore[no-any-return]
+        X.shape, lambda *i: (X(*i).astype(acc) + bias[i[-1]].astype(acc)).astype(X.dtype), name="bias_add"
+    )
+
+
+def scale_shift(X: Tensor, scale: float, shift: float) -> Tensor:
+    """relu(X * scale + shift): a short chain in one pass."""
+    return _map(lambda x: _relu(x * scale + shift), X, name="scale_shift")
+
+
+def rows_part(row_inputs: int, whole_inputs: int = 0) -> Callable[[Attrs, Callable[[int, int], slice]], Part]:
+    """A sampler of rows: the first inputs are cut along rows, the last ones taken whole."""
+
+    def part(attrs: Attrs, pick: Callable[[int, int], slice]) -> Part:
+        rows, cols = flat(attrs["shape"])
+        r = pick(rows, 64)
+        inputs = ((r, slice(None)),) * row_inputs + ((slice(None),),) * whole_inputs
+        return Part({**attrs, "shape": (r.stop - r.start, cols)}, inputs, ((r, slice(None)),))
+
+    return part
+
+
+def _unary(name: str, function: Callable[..., Tensor], about: str, cost: int, *attributes: Any) -> None:
+    def declare(shape: tuple[int, ...], dtype: str, **attrs: Any) -> Declaration:
+        X = te.placeholder(flat(shape), dtype, name="X")
+        return [X], [function(X, **attrs)]
+
+    register(
+        name, [shape(), *attributes, dtype()], about=about, part=rows_part(1),
+        flops=lambda a: cost * math.prod(a["shape"]), exact=cost <= 2,
+    )(declare)  # fmt: skip
+
+
+def _binary(name: str, function: Callable[..., Tensor], about: str, cost: int) -> None:
+    def declare(shape: tuple[int, ...], dtype: str) -> Declaration:
+        X, Y = (te.placeholder(flat(shape), dtype, name=n) for n in "XY")
+        return [X, Y], [function(X, Y)]
+
+    register(
+        name, [shape(), dtype()], about=about, part=rows_part(2),
+        flops=lambda a: cost * math.prod(a["shape"]), exact=cost <= 2,
+    )(declare)  # fmt: skip
+
+
+_unary("relu", relu, "max(x, 0)", 1)
+_unary("gelu", gelu, "Gaussian error linear unit", 9, choice("form", "tanh", "erf"))
+_unary("sigmoid", sigmoid, "1 / (1 + exp(-x))", 4)
+_unary("silu", silu, "x sigmoid(x)", 5)
+_unary("scale_shift", scale_shift, "relu(scale x + shift)", 2, number("scale", 2.0), number("shift", 1.0))
+_binary("add", add, "x + y", 1)
+_binary("mul", mul, "x y", 1)
+_binary("swiglu", swiglu, "silu(x) y", 6)
+
+
+@register(
+    "bias_add", [shape(), dtype()], about="x[i,j] + bias[j]", part=rows_part(1, 1),
+    flops=lambda a: math.prod(a["shape"]), exact=True,
+)  # fmt: skip
+def _declare_bias_add(shape: tuple[int, ...], dtype: str) -> Declaration:
+    X, bias = te.placeholder(flat(shape), dtype, name="X"), te.placeholder(shape[-1:], dtype, name="bias")
+    return [X, bias], [bias_add(X, bias)]

@@ -1,0 +1,90 @@
+"""Matrix products: float32 accumulation, one final conversion to the output's dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from akg_py import dtypes, te
+from akg_py.errors import ExpressionError
+from akg_py.ops.registry import Attrs, Part, dtype, extent, register
+from akg_py.te.tensor import Tensor
+
+Declaration = tuple[list[Tensor], list[Tensor]]
+
+
+def _product(a: Any, b: Any, acc: str) -> Any:
+    return a.astype(acc) * b.astype(acc)
+
+
+def _check(A: Tensor, B: Tensor, ndim: int) -> None:
+    if A.ndim != ndim or B.ndim != ndim or A.shape[:-2] != B.shape[:-2] or A.shape[-1] != B.shape[-2]:
+        raise ExpressionError(
+            f"can't multiply {A.name}{list(A.shape)} by {B.name}{list(B.shape)}",
+            hint="the last extent of the first is the last but one of the second",
+        )
+    if A.dtype != B.dtype:
+        raise ExpressionError(f"{A.name} is {A.dtype}, {B.name} is {B.dtype}", hint="convert one with .astype")
+
+
+def matmul(A: Tensor, B: Tensor, out_dtype: str | None = None, name: str = "C") -> Tensor:
+    """`A @ B` for A[M, K] and B[K, N].
+
+    Products and the sum are in the accumulator's dtype (float32 for float16 and bfloat16); a last
+    element-wise stage converts to `out_dtype`, the inputs' dtype unless given.
+
+    Raises:
+        ExpressionError: shapes don't fit, or dtypes differ.
+    """
+    _check(A, B, 2)
+    (M, K), N = A.shape, B.shape[1]
+    acc, out = dtypes.accumulator(A.dtype), out_dtype or A.dtype
+    k = te.reduce_axis((0, K), name="k")
+    full = te.compute(
+        (M, N), lambda i, j: te.sum(_product(A[i, k], B[k, j], acc), axis=k), name=name if acc == out else f"{name}_{acc}"
+    )
+    return full if acc == out else te.compute((M, N), lambda i, j: full[i, j].astype(out), name=name)
+
+
+def batch_matmul(A: Tensor, B: Tensor, out_dtype: str | None = None, name: str = "C") -> Tensor:
+    """`A[b] @ B[b]` for A[batch, M, K] and B[batch, K, N]; numbers as in `matmul`."""
+    _check(A, B, 3)
+    (batch, M, K), N = A.shape, B.shape[2]
+    acc, out = dtypes.accumulator(A.dtype), out_dtype or A.dtype
+    k = te.reduce_axis((0, K), name="k")
+    full = te.compute(
+        (batch, M, N), lambda b, i, j: te.sum(_product(A[b, i, k], B[b, k, j], acc), axis=k),
+        name=name if acc == out else f"{name}_{acc}",
+    )  # fmt: skip
+    return full if acc == out else te.compute((batch, M, N), lambda b, i, j: full[b, i, j].astype(out), name=name)
+
+
+def _matmul_part(attrs: Attrs, pick: Callable[[int, int], slice]) -> Part:
+    i, j = pick(attrs["m"], 64), pick(attrs["n"], 64)
+    smaller = {**attrs, "m": i.stop - i.start, "n": j.stop - j.start}
+    return Part(smaller, ((i, slice(None)), (slice(None), j)), ((i, j),))
+
+
+def _batch_part(attrs: Attrs, pick: Callable[[int, int], slice]) -> Part:
+    b, i, j = pick(attrs["b"], 1), pick(attrs["m"], 64), pick(attrs["n"], 64)
+    smaller = {**attrs, "b": b.stop - b.start, "m": i.stop - i.start, "n": j.stop - j.start}
+    return Part(smaller, ((b, i, slice(None)), (b, slice(None), j)), ((b, i, j),))
+
+
+@register(
+    "matmul", [extent("m"), extent("n"), extent("k"), dtype()], about="C[m,n] = A[m,k] @ B[k,n]",
+    flops=lambda a: 2 * a["m"] * a["n"] * a["k"], unit="cube", part=_matmul_part, exact=True,
+)  # fmt: skip
+def _declare_matmul(m: int, n: int, k: int, dtype: str) -> Declaration:
+    A, B = te.placeholder((m, k), dtype, name="A"), te.placeholder((k, n), dtype, name="B")
+    return [A, B], [matmul(A, B)]
+
+
+@register(
+    "batch_matmul", [extent("b"), extent("m"), extent("n"), extent("k"), dtype()],
+    about="C[b,m,n] = A[b,m,k] @ B[b,k,n]", flops=lambda a: 2 * a["b"] * a["m"] * a["n"] * a["k"], unit="cube",
+    part=_batch_part, exact=True,
+)  # fmt: skip
+def _declare_batch_matmul(b: int, m: int, n: int, k: int, dtype: str) -> Declaration:
+    A, B = te.placeholder((b, m, k), dtype, name="A"), te.placeholder((b, k, n), dtype, name="B")
+    return [A, B], [batch_matmul(A, B)]

@@ -1,0 +1,160 @@
+"""Which configs to measure next: closed-form ranking, then what the measurements say about its errors.
+
+The feasible space is enumerated, so a proposal is a row of it. The first batch is the default config
+and the best-ranked configs, kept apart from each other. Later batches come from a model of
+log(measured / predicted), learned on all measurements so far, plus neighbours of the best config.
+Everything is a function of (seed, measurements), so a resumed run proposes what the first one would have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akg_py.cost.space import BoundSpace, Config
+
+POOL = 20_000  # best-ranked rows that the model looks at
+MIN_LEARN = 8  # measurements before the model is asked
+LOCAL_MOVES = 2  # of each batch
+
+
+@dataclass
+class Proposer:
+    """Proposes rows of the feasible space.
+
+    Args:
+        space: the bound space.
+        seed: of all choices.
+        batch: configs per proposal, independent of the number of workers.
+        first: configs to begin with, such as the default.
+    """
+
+    space: BoundSpace
+    seed: int = 0
+    batch: int = 8
+    first: tuple[Config, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.columns = self.space.feasible()
+        self.size = len(self.space)
+        self.predicted = self.space.predict()
+        self.order = np.argsort(self.predicted, kind="stable")
+        names = list(self.columns)
+        raw = np.stack([self.columns[n] for n in names], axis=1) if names else np.zeros((1, 0))
+        self.features = np.log2(np.abs(raw) + 1.0)
+        self._row_of = {tuple(row): n for n, row in enumerate(raw.tolist())} if self.size <= 1 << 16 else None
+        self._raw = raw
+
+    def row_of(self, config: Mapping[str, object]) -> int | None:
+        """The row of a config, or None if it isn't feasible."""
+        knobs = self.space.space.knobs
+        try:
+            key = tuple(k.values.index(config[k.name]) if k.is_text else config[k.name] for k in knobs)  # type: ignore[arg-type]
+        except (KeyError, ValueError):
+            return None
+        if self._row_of is not None:
+            return self._row_of.get(key)
+        found = np.flatnonzero((self._raw == np.asarray(key)).all(axis=1))
+        return int(found[0]) if len(found) else None
+
+    def propose(self, measured: Mapping[int, float | None], number: int) -> list[int]:
+        """Rows of batch `number`, given measured seconds by row (None for a failure).
+
+        Fewer than `batch` rows mean that the space is used up.
+        """
+        rng = np.random.default_rng([self.seed, number])
+        taken = set(measured)
+        good = {row: t for row, t in measured.items() if t is not None and t > 0 and math.isfinite(t)}
+        rows: list[int] = []
+        if not measured:
+            rows += [r for c in self.first if (r := self.row_of(c)) is not None and r not in taken]
+            rows = list(dict.fromkeys(rows))[: self.batch]
+        wanted = self.batch - len(rows)
+        if len(good) < MIN_LEARN:
+            rows += self._diverse(taken | set(rows), wanted)
+        else:
+            score = self._score(measured, good, number)
+            moves = self._neighbours(good, score, taken, min(LOCAL_MOVES, wanted))
+            rows += moves
+            rows += self._top(score, taken | set(rows), self.batch - len(rows))
+        rows += self._fill(taken | set(rows), self.batch - len(rows), rng)
+        return rows
+
+    def _pool(self) -> NDArray[np.int64]:
+        return self.order[:POOL]
+
+    def _diverse(self, taken: set[int], count: int) -> list[int]:
+        """The best-ranked rows, each at some distance from those chosen before."""
+        chosen: list[int] = []
+        pool = self._pool()[:2000]
+        for least in (2.0, 1.0, 0.0):
+            for row in pool:
+                if len(chosen) >= count:
+                    return chosen
+                row = int(row)
+                if row in taken or row in chosen:
+                    continue
+                near = chosen + sorted(taken)[:64]
+                if least and near:
+                    gap = np.abs(self.features[near] - self.features[row]).sum(axis=1).min()
+                    if gap < least:
+                        continue
+                chosen.append(row)
+        return chosen
+
+    def _score(
+        self, measured: Mapping[int, float | None], good: Mapping[int, float], number: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Expected log seconds of the rows in the pool (sorted rows, scores)."""
+        from sklearn.ensemble import ExtraTreesRegressor
+
+        known = sorted(measured)
+        log_predicted = np.log(np.maximum(self.predicted, 1e-12))
+        log_predicted[~np.isfinite(log_predicted)] = 50.0
+        worst = max(math.log(t) - log_predicted[r] for r, t in good.items())
+        residual = [math.log(good[r]) - log_predicted[r] if r in good else worst + math.log(2) for r in known]
+        model = ExtraTreesRegressor(n_estimators=40, random_state=self.seed * 1009 + number, n_jobs=1)
+        inputs = np.concatenate([self.features, log_predicted[:, None]], axis=1)
+        model.fit(inputs[known], residual)
+        rows = np.unique(np.concatenate([self._pool(), np.asarray(known)]))
+        return rows, log_predicted[rows] + model.predict(inputs[rows])
+
+    def _top(self, score: tuple[NDArray[np.int64], NDArray[np.float64]], taken: set[int], count: int) -> list[int]:
+        rows, values = score
+        chosen: list[int] = []
+        for n in np.argsort(values, kind="stable"):
+            if len(chosen) >= count:
+                break
+            if int(rows[n]) not in taken:
+                chosen.append(int(rows[n]))
+        return chosen
+
+    def _neighbours(
+        self, good: Mapping[int, float], score: tuple[NDArray[np.int64], NDArray[np.float64]], taken: set[int], count: int
+    ) -> list[int]:
+        """Rows that differ from one of the best in one knob, the most promising first."""
+        rows, values = score
+        expected = dict(zip(rows.tolist(), values.tolist(), strict=True))
+        found: list[int] = []
+        for best in sorted(good, key=lambda r: (good[r], r))[:3]:
+            differs = (self._raw != self._raw[best]).sum(axis=1)
+            near = [int(r) for r in np.flatnonzero(differs == 1) if int(r) not in taken and int(r) not in found]
+            near.sort(key=lambda r: (expected.get(r, math.inf), r))
+            found += near[: count - len(found)]
+            if len(found) >= count:
+                break
+        return found
+
+    def _fill(self, taken: set[int], count: int, rng: np.random.Generator) -> list[int]:
+        """Unmeasured rows, best-ranked first, when nothing else proposes any."""
+        chosen: list[int] = []
+        for row in self.order:
+            if len(chosen) >= count:
+                break
+            if int(row) not in taken:
+                chosen.append(int(row))
+        return chosen
