@@ -53,6 +53,7 @@ class Table:
         registers: expression or name of each register, for listings.
         counters: (register, modulus) of running counters; 0 where the modulus is unknown.
         marks: number of loops the time reader may shorten.
+        pipes: mask of the pipes in use.
     """
 
     code: np.ndarray
@@ -62,6 +63,7 @@ class Table:
     registers: tuple[Expr | str, ...]
     counters: np.ndarray
     marks: int
+    pipes: int
 
     @property
     def origins(self) -> tuple[Any, ...]:
@@ -99,6 +101,7 @@ class _Assembler:
         self.serial = 0
         self.nodes: list[Node | None] = [None]
         self.marks = 0
+        self.pipes = 0
         self.free_memo: dict[int, frozenset[int]] = {}
         self.core = self.new(phase.core)
         self.vars[id(phase.core)] = (self.core, 0)
@@ -118,6 +121,7 @@ class _Assembler:
         for node in nodes:
             if isinstance(node, Instruction):
                 busy = True
+                self.pipes |= 1 << PIPE_INDEX[node.pipe]
                 for operand, e in zip(INSTRUCTIONS[node.op].operands, node.operands, strict=True):
                     if operand.role == "size" and not isinstance(e, Const):
                         sizes[id(e)] = e
@@ -202,15 +206,32 @@ class _Assembler:
         lo, hi = bounds(moving - steady)
         if (lo >= 0) if op == "min" else (hi <= 0):
             return node.extent
-        terms = moving.terms if isinstance(moving, Affine) else ((moving, 1),) if isinstance(moving, Var) else ()
-        coef = next((c for atom, c in terms if atom is node.var), 0)
-        rest = moving - node.var * coef if coef else moving
-        if not coef or id(node.var) in self.free(rest):
+        terms = moving.terms if isinstance(moving, Affine) else ((moving, 1),)
+        atoms = [(atom, c) for atom, c in terms if id(node.var) in self.free(atom)]
+        if len(atoms) != 1:
             return None
+        atom, coef = atoms[0]
+        rest = moving - atom * coef
         if (coef < 0) != (op == "min"):
             return const(0)
         slack = rest - steady if op == "min" else steady - rest
-        return minimum(node.extent, maximum(slack // abs(coef) + 1, 0))
+        last = self.last_below(atom, slack // abs(coef), node)
+        return None if last is None else minimum(node.extent, maximum(last + 1, 0))
+
+    def last_below(self, e: Expr, limit: Expr, node: Repeat) -> Expr | None:
+        """The last value of the loop's var with e <= limit, for an e that grows with it."""
+        match e:
+            case Var():
+                return limit if e is node.var else None
+            case Affine():
+                atoms = [(atom, c) for atom, c in e.terms if id(node.var) in self.free(atom)]
+                if len(atoms) != 1 or atoms[0][1] < 0:
+                    return None
+                atom, coef = atoms[0]
+                return self.last_below(atom, (limit - (e - atom * coef)) // coef, node)
+            case Binary(op="//", b=Const()) if int(e.b.value) > 0:
+                return self.last_below(e.a, (limit + 1) * int(e.b.value) - 1, node)
+        return None
 
     # ------------------------------------------------------------ registers
 
@@ -386,7 +407,7 @@ def assemble(phase: Phase, program: Program) -> Table:
     counters = np.array(
         [(register, a.periods.get(c, 1)) for c, register in a.counters.items()], np.int64
     ).reshape(-1, 2)
-    return Table(code, cores, tuple(flags), tuple(a.nodes), tuple(a.names), counters, a.marks)
+    return Table(code, cores, tuple(flags), tuple(a.nodes), tuple(a.names), counters, a.marks, a.pipes)
 
 
 __all__ = ["Table", "assemble"]
