@@ -1,0 +1,78 @@
+"""Loop IR to LLVM IR: one module per Func, with the C entry `void name(T0* p0, ..., workspace, parallel)`.
+
+`workspace` holds intermediates that are too large for the stack. `parallel` is null, or a function
+`void (body, context, n, workspace)` that calls `body(context, begin, end, workspace of the thread)` over
+pieces of 0 .. n-1. Statements are emitted here, loops in `loops`, expressions in `values`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from akg_py import dtypes
+from akg_py.codegen import arithmetic
+from akg_py.codegen.llvm import ELEM_BYTES, Builder, Module, Val
+from akg_py.codegen.loops import Loops
+from akg_py.codegen.threads_ir import MAIN_BYTES
+from akg_py.codegen.target import Processor, host
+from akg_py.errors import InternalError
+from akg_py.ir.stmt import Buffer, Func
+
+EMITTER_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A module, and what its caller has to provide."""
+
+    name: str
+    text: str
+    workspace_bytes: int
+    thread_bytes: int
+    is_parallel: bool
+
+
+def emit_func(func: Func, inplace: Mapping[Buffer, Buffer] | None = None, processor: Processor | None = None) -> Emitted:
+    """The LLVM IR of `func`.
+
+    Args:
+        inplace: output -> input that may be the same array.
+        processor: what to generate for; the host by default.
+    """
+    if func.level != "loops":
+        raise InternalError(f"code for a Func at level {func.level}")
+    processor = processor or host()
+    module = Module()
+    name = re.sub(r"\W", "_", func.name) or "kernel"
+    alias = {id(out): id(given) for out, given in (inplace or {}).items()}
+    shared = set(alias) | set(alias.values())
+    builder = Builder(module)
+    emitter = Loops(builder, processor, name, alias)
+    params = []
+    for n, buffer in enumerate(func.params):
+        emitter.pointers[id(buffer)] = f"%p{n}"
+        params.append(f"ptr {'' if id(buffer) in shared else 'noalias '}%p{n}")
+    emitter.statement(func.body)
+    builder.at.end = "ret void"
+    body = builder.body().replace(MAIN_BYTES, str(emitter.memory.peak))
+    module.functions.insert(
+        0,
+        f"define void @{name}({', '.join([*params, 'ptr noalias %workspace', 'ptr %parallel'])}) #0 {{\n{body}\n}}",
+    )
+    attributes = f'nounwind "prefer-vector-width"="{processor.vector_bytes * 8}"'
+    return Emitted(
+        name, module.text(attributes), emitter.memory.peak, emitter.thread_peak, emitter.has_parallel
+    )  # fmt: skip
+
+
+def storage_bytes(buffer: Buffer) -> int:
+    """Bytes of a buffer's one slot."""
+    total = ELEM_BYTES[arithmetic.memory_elem(buffer.dtype)]
+    for extent in buffer.shape:
+        total *= extent
+    return total
+
+
+__all__ = ["EMITTER_VERSION", "Emitted", "Val", "dtypes", "emit_func", "storage_bytes"]

@@ -1,0 +1,207 @@
+"""Index expressions as LLVM IR: sums over 64-bit values, with one coefficient for the lane number.
+
+A `Linear` is `const + sum(coef * ref) + lane_coef * lane + extra`. While it has no `extra` an access knows its
+stride over the lanes: 0 is a broadcast, 1 a vector load, anything else a gather.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from akg_py.codegen import arithmetic
+from akg_py.codegen.llvm import Builder, Val, constant, constant_lanes
+from akg_py.errors import InternalError
+from akg_py.ir.expr import Affine, Binary, Const, Expr, Var, bounds, is_index, linear_combination, same
+from akg_py.ir.stmt import Buffer
+
+_INT32 = 1 << 31
+
+
+@dataclass(frozen=True)
+class Linear:
+    terms: dict[str, int] = field(default_factory=dict)
+    const: int = 0
+    lane: int = 0
+    extra: Val | None = None
+
+    @property
+    def is_uniform(self) -> bool:
+        return self.lane == 0 and self.extra is None
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.terms and self.is_uniform
+
+    @property
+    def key(self) -> tuple[frozenset[tuple[str, int]], int, int]:
+        return frozenset(self.terms.items()), self.const, self.lane
+
+
+class Indices:
+    """Emits index expressions under an environment; `lanes` is 1 outside of vector loops."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.b = builder
+        self.env: dict[Var, Linear] = {}
+        self.lanes = 1
+        self.memo: dict[Expr, Linear] = {}  # index expressions that are computed already
+
+    def add(self, x: Linear, y: Linear, factor: int = 1) -> Linear:
+        """`x + factor * y`."""
+        if factor == 0:
+            return x
+        terms = dict(x.terms)
+        for ref, coef in y.terms.items():
+            terms[ref] = terms.get(ref, 0) + factor * coef
+        terms = {ref: coef for ref, coef in terms.items() if coef}
+        extra = y.extra
+        if extra is not None and factor != 1:
+            extra = self.b.bin("mul", extra, constant(factor, "i64"))
+        if extra is not None and x.extra is not None:
+            extra = self.b.bin("add", x.extra, extra)
+        return Linear(terms, x.const + factor * y.const, x.lane + factor * y.lane, extra or x.extra)
+
+    def linear(self, e: Expr) -> Linear:
+        """An index expression, or any integer expression, in the present environment."""
+        if isinstance(e, Const):
+            return Linear(const=int(e.value))
+        if isinstance(e, Var):
+            found = self.env.get(e)
+            if found is None:
+                raise InternalError(f"the variable {e.name} is not defined here")
+            return found
+        if isinstance(e, Affine):
+            total = Linear(const=e.const)
+            for atom, coef in e.terms:
+                total = self.add(total, self.linear(atom), coef)
+            return total
+        if isinstance(e, Binary) and is_index(e):
+            if e in self.memo:
+                return self.memo[e]
+            return self._operation(e)
+        return self.from_value(arithmetic.convert(self.b, self.value(e), e.dtype, "int64"))
+
+    def value(self, e: Expr) -> Val:
+        raise NotImplementedError
+
+    def from_value(self, v: Val) -> Linear:
+        return Linear({v.ref: 1}) if v.lanes == 1 else Linear(extra=v)
+
+    def _operation(self, e: Binary) -> Linear:
+        x, y = self.linear(e.a), self.linear(e.b)
+        if e.op == "*" and (x.is_constant or y.is_constant):
+            return self.add(Linear(), x, y.const) if y.is_constant else self.add(Linear(), y, x.const)
+        if x.is_constant and y.is_constant and (e.op not in ("//", "%") or y.const):
+            fold = {"//": lambda a, b: a // b, "%": lambda a, b: a % b, "min": min, "max": max, "*": lambda a, b: a * b}
+            return Linear(const=fold[e.op](x.const, y.const))
+        uniform = x.is_uniform and y.is_uniform
+        narrow = not uniform and all(self.fits_int32(s) for s in (e.a, e.b, e))
+        elem, dtype = ("i32", "int32") if narrow else ("i64", "int64")
+        a, b = self.materialise(x, elem), self.materialise(y, elem)
+        if e.op in ("//", "%") and y.is_constant and y.const > 0:
+            result = self._divide(e.op, a, y.const, bounds(e.a)[0] >= 0, dtype)
+        else:
+            result = arithmetic.binary(self.b, e.op, a, b, dtype)
+        return self.from_value(self.b.cast("sext", result, "i64"))
+
+    def _divide(self, op: str, a: Val, divisor: int, positive: bool, dtype: str) -> Val:
+        shift = divisor.bit_length() - 1
+        if divisor == 1 << shift:
+            if op == "//":
+                return self.b.bin("ashr", a, constant(shift, a.elem))
+            return self.b.bin("and", a, constant(divisor - 1, a.elem))
+        if positive:
+            return self.b.bin("udiv" if op == "//" else "urem", a, constant(divisor, a.elem))
+        return arithmetic.binary(self.b, op, a, constant(divisor, a.elem), dtype)
+
+    def fits_int32(self, e: Expr) -> bool:
+        lo, hi = bounds(e)
+        return -_INT32 <= lo and hi < _INT32
+
+    def uniform(self, x: Linear, elem: str = "i64", with_constant: bool = True) -> Val | None:
+        """The part of `x` that all lanes share; None stands for zero."""
+        total: Val | None = None
+        for ref, coef in x.terms.items():
+            term = Val(ref, "i64")
+            if coef != 1:
+                term = self.b.bin("mul nsw", term, constant(coef, "i64"))
+            total = term if total is None else self.b.bin("add nsw", total, term)
+        if total is not None and elem != "i64":
+            total = self.b.cast("trunc", total, elem)
+        if with_constant and x.const:
+            addend = constant(x.const, elem)
+            total = addend if total is None else self.b.bin("add", total, addend)
+        return total
+
+    def materialise(self, x: Linear, elem: str = "i64") -> Val:
+        """`x` as a value, a vector when it differs between lanes."""
+        total = self.uniform(x, elem) or constant(0, elem)
+        if x.lane:
+            steps = constant_lanes([x.lane * i for i in range(self.lanes)], elem)
+            total = self.b.bin("add", total, steps)
+        if x.extra is not None:
+            total = self.b.bin("add", total, x.extra if elem == "i64" else self.b.cast("trunc", x.extra, elem))
+        return total
+
+
+def flat_index(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr | None:
+    """The element number in row-major order as one index expression, or None if it depends on data.
+
+    `c * m * (x // m) + c * (x % m)` becomes `c * x`, so that fused axes stay contiguous.
+    """
+    if not all(map(is_index, indices)):
+        return None
+    total: Expr = Const(0, "int32")
+    for e, stride in zip(indices, strides(buffer), strict=True):
+        total = total + e * stride
+    return join_digits(total)
+
+
+def join_digits(e: Expr) -> Expr:
+    """Rewrite pairs of quotient and remainder as the number they come from."""
+    changed = True
+    while changed:
+        changed = False
+        terms, _ = linear_combination(e)
+        for rest, c in terms.items():
+            if not (isinstance(rest, Binary) and rest.op == "%" and isinstance(rest.b, Const)):
+                continue
+            m = int(rest.b.value)
+            quotient = rest.a // m
+            parts, offset = linear_combination(quotient)
+            if offset == 0 and len(parts) == 1:
+                (atom, k) = next(iter(parts.items()))
+                held = next((v for a, v in terms.items() if same(a, atom)), None)
+                if k == 1 and held == c * m:
+                    e = e - rest * c - quotient * (c * m) + rest.a * c
+                    changed = True
+                    break
+    return e
+
+
+def strides(buffer: Buffer) -> tuple[int, ...]:
+    """Elements between neighbours along each axis, row-major."""
+    result: list[int] = []
+    step = 1
+    for extent in reversed(buffer.shape):
+        result.append(step)
+        step *= extent
+    return tuple(reversed(result))
+
+
+def lane_stride(e: Expr, var: Var) -> int | None:
+    """The coefficient of `var` in an index expression, or None if it is not linear in it."""
+    from akg_py.ir.expr import free_vars
+
+    terms, _ = linear_combination(e)
+    stride = 0
+    for atom, coef in terms.items():
+        if atom is var:
+            stride += coef
+        elif var in free_vars(atom):
+            return None
+    return stride
+
+
+def with_constant(x: Linear, const: int) -> Linear:
+    return replace(x, const=const)

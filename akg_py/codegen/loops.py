@@ -1,0 +1,449 @@
+"""Statements and loops: serial, unrolled, over lanes, over threads, and reductions into registers.
+
+A loop over lanes is checked first (`dependence`): if its iterations might meet, or its body needs what lanes
+can't do, it runs as a serial loop. So a wrong annotation costs speed, never the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from akg_py.codegen import arithmetic
+from akg_py.codegen.dependence import accesses, is_independent
+from akg_py.codegen.indices import Linear, flat_index, lane_stride
+from akg_py.codegen.llvm import ELEM_BYTES, Block, Builder, Val, constant, constant_lanes
+from akg_py.codegen.reductions import accumulated, combine, emit_reduction
+from akg_py.codegen.registers import Registers
+from akg_py.codegen.target import Processor
+from akg_py.codegen.values import Values
+from akg_py.codegen.workspace import Workspace
+from akg_py.errors import InternalError
+from akg_py.ir.expr import Binary, Const, Expr, Load, Select, Var, bounds, free_vars, is_index, linear_combination, loads, same, walk
+from akg_py.ir.stmt import Alloc, Buffer, For, If, Intrinsic, Seq, Stmt, Store, sub_exprs, walk_stmts
+
+MAX_COPIES = 64  # of a statement, by unrolling
+MAX_CELLS = 32  # accumulators of one loop
+STACK_BYTES = 16 << 10  # of one buffer
+STACK_TOTAL = 64 << 10
+
+
+class Loops(Values):
+    """Emits statements."""
+
+    def __init__(self, builder: Builder, processor: Processor, name: str, alias: dict[int, int]) -> None:
+        super().__init__(builder)
+        self.processor = processor
+        self.name = name
+        self.alias = alias
+        self.memory = Workspace(STACK_BYTES, STACK_TOTAL)
+        self.copies = 1
+        self.assumed: list[tuple[Expr, int]] = []
+        self.unversioned = False
+        self.in_thread = False
+        self.has_parallel = False
+        self.thread_peak = 0
+        self.buffers: dict[int, Buffer] = {}
+
+    # ------------------------------------------------------------ statements
+
+    def statement(self, s: Stmt) -> None:
+        match s:
+            case Seq():
+                for inner in s.stmts:
+                    self.statement(inner)
+            case For():
+                self._for(s)
+            case If():
+                self._if(s)
+            case Store():
+                self.store(s)
+            case Alloc():
+                self._alloc(s)
+            case Intrinsic():
+                self.statement(s.body)
+            case _:
+                raise InternalError(f"no code for the statement {type(s).__name__}")
+
+    def _if(self, s: If) -> None:
+        condition = arithmetic.convert(self.b, self.value(s.condition), s.condition.dtype, "bool")
+        if condition.lanes > 1:
+            self._under_mask(condition, s.body)
+            if s.orelse is not None:
+                self._under_mask(self.b.invert(condition), s.orelse)
+            return
+        then, after = self.b.block("if"), self.b.block("endif")
+        other = after if s.orelse is None else self.b.block("orelse")
+        self.b.branch(condition, then, other)
+        self.b.at = then
+        self.statement(s.body)
+        self.b.jump(after)
+        if s.orelse is not None:
+            self.b.at = other
+            self.statement(s.orelse)
+            self.b.jump(after)
+        self.b.at = after
+
+    def _under_mask(self, condition: Val, body: Stmt) -> None:
+        mask, guarded = self.mask, self.guarded
+        self.mask, self.guarded = self.b.both(mask, condition), True
+        self.statement(body)
+        self.mask, self.guarded = mask, guarded
+
+    def stored_value(self, s: Store, n: int) -> Val:
+        if len(s.values) == 1:
+            operand = accumulated(s, self.alias)
+            if operand is not None and s.values[n].op == "+":  # type: ignore[attr-defined]
+                old = self.load(s.buffers[0], s.indices)
+                return combine(self, "+", old, operand, s.buffers[0].dtype)
+        return super().stored_value(s, n)
+
+    def _alloc(self, s: Alloc) -> None:
+        buffer = s.buffer
+        size = ELEM_BYTES[arithmetic.memory_elem(buffer.dtype)]
+        for extent in buffer.shape:
+            size *= extent
+        with self.memory.take(size) as offset:
+            if offset is None:
+                self.pointers[id(buffer)] = self.b.alloca(f"[{max(size, 1)} x i8]", 64)
+            else:
+                ref = self.b.name()
+                self.b.emit(f"{ref} = getelementptr i8, ptr %workspace, i64 {offset}")
+                self.pointers[id(buffer)] = ref
+            self.statement(s.body)
+            del self.pointers[id(buffer)]
+
+    # ------------------------------------------------------------ loops
+
+    def _for(self, s: For) -> None:
+        extent = self._constant_extent(s)
+        if extent is not None and extent <= 0:
+            return
+        if extent == 1:
+            self._at(s, Linear())
+            return
+        if self.lanes == 1:
+            if s.kind in ("parallel", "core") and not self.in_thread:
+                from akg_py.codegen.threads_ir import emit_parallel
+
+                if is_independent(s, self.alias):
+                    emit_parallel(self, s)
+                    return
+            if s.kind == "vector" and self._can_vectorise(s):
+                self._over_lanes(s)
+                return
+        if extent is not None and (s.kind == "unroll" or self._unrolls_for_registers(s)) and self._may_copy(s, extent):
+            self.copies *= extent
+            for i in range(extent):
+                self._at(s, Linear(const=i))
+            self.copies //= extent
+            return
+        if self.lanes == 1 and s.kind in ("serial", "unroll", "vector"):
+            if s.kind == "serial" and self._pays_off(s) and self._can_vectorise(s):
+                self._over_lanes(s)
+                return
+            if self._reduction(s):
+                return
+        self._serial(s)
+
+    def _at(self, s: For, where: Linear) -> None:
+        self.env[s.var] = where
+        self.statement(s.body)
+        del self.env[s.var]
+
+    def _constant_extent(self, s: For) -> int | None:
+        if isinstance(s.extent, Const):
+            return int(s.extent.value)
+        for e, value in self.assumed:
+            if same(e, s.extent):
+                return value
+        return None
+
+    def _may_copy(self, s: For, extent: int) -> bool:
+        stores = sum(isinstance(inner, Store) for inner in walk_stmts(s.body))
+        return self.copies * extent * stores <= MAX_COPIES
+
+    def _unrolls_for_registers(self, s: For) -> bool:
+        """Whether a loop around lanes must unroll for its accumulators to have names."""
+        return any(s.var in held.unrolled for held in self.registers.values())
+
+    def extent_value(self, s: For) -> Val:
+        extent = self.linear(s.extent)
+        if not extent.is_uniform:
+            raise InternalError(f"the extent of {s.var.name} differs between lanes")
+        return self.materialise(extent)
+
+    def _serial(self, s: For) -> None:
+        memo = dict(self.memo)
+        plan = self._register_plan(s)
+        held, versions = plan if plan else ([], [])
+        if versions:
+            self._versions(s, versions)
+        else:
+            self.counted(self.extent_value(s), 1, lambda i: self._at(s, i), held)
+        self.memo = memo
+
+    def counted(self, extent: Val, step: int, body: Callable[[Linear], None], held: list[tuple[Buffer, set[Var]]]) -> None:
+        """`body(i)` for i in 0, step, ... below extent, with `held` buffers in registers."""
+        before, head, after = self.b.block("before"), self.b.block("loop"), self.b.block("after")
+        if extent.ref.startswith("%"):
+            self.b.branch(self.b.compare("sgt", extent, constant(0, "i64")), before, after)
+        else:
+            self.b.jump(before if int(extent.ref) > 0 else after)
+        before.end = f"br label %{head.label}"
+        for buffer, unrolled in held:
+            self.registers[id(buffer)] = Registers(buffer, before, unrolled)
+        self.b.at = head
+        i, following = self.b.name(), self.b.name()
+        at = len(head.lines)
+        body(Linear({i: 1}))
+        latch = self.b.at
+        self.b.emit(f"{following} = add nuw nsw i64 {i}, {step}")
+        head.lines.insert(at, f"{i} = phi i64 [ 0, %{before.label} ], [ {following}, %{latch.label} ]")
+        more = self.b.compare("slt", Val(following, "i64"), extent)
+        done = self.b.block("done")
+        self.b.branch(more, head, done)
+        self.b.at = done
+        for buffer, _ in held:
+            self.registers.pop(id(buffer)).store_back(self)
+        self.b.jump(after)
+        self.b.at = after
+
+    def _versions(self, s: For, assume: list[tuple[Expr, int]]) -> None:
+        """Emit `s` twice: for full tiles, whose extents are then constants, and for the rest."""
+        full: Val | None = None
+        for e, size in assume:
+            one = self.b.compare("sge", self.materialise(self.linear(e)), constant(size, "i64"))
+            full = self.b.both(full, one)
+        assert full is not None
+        yes, no, after = self.b.block("full"), self.b.block("partial"), self.b.block("joined")
+        self.b.branch(full, yes, no)
+        self.b.at = yes
+        self.assumed += assume
+        self._serial(s)
+        del self.assumed[-len(assume) :]
+        self.b.jump(after)
+        self.b.at = no
+        unversioned, self.unversioned = self.unversioned, True
+        self._serial(s)
+        self.unversioned = unversioned
+        self.b.jump(after)
+        self.b.at = after
+
+    # ------------------------------------------------------------ registers
+
+    def _register_plan(self, s: For) -> tuple[list[tuple[Buffer, set[Var]]], list[tuple[Expr, int]]] | None:
+        """Buffers whose elements stay in registers during `s`, and the extents this takes for granted."""
+        inner = {f.var: f for f in walk_stmts(s.body) if isinstance(f, For)}
+        if any(f.kind in ("parallel", "core") for f in inner.values()) and not self.in_thread:
+            return None
+        guarded = _guarded_buffers(s.body)
+        seen: dict[int, list[tuple[Expr, ...]]] = {}
+        written: dict[int, Buffer] = {}
+        for (buffer, indices), writes in accesses(s.body):
+            seen.setdefault(id(buffer), []).append(indices)
+            if writes:
+                written[id(buffer)] = buffer
+        shared = set(self.alias) | set(self.alias.values())
+        held: list[tuple[Buffer, set[Var]]] = []
+        assume: list[tuple[Expr, int]] = []
+        hoist: list[Expr] = []
+        for key, buffer in written.items():
+            if key in self.registers or key in guarded or key in shared or key not in self.pointers:
+                continue
+            first, *rest = seen[key]
+            if not all(all(map(same, first, other)) for other in rest) or not all(map(is_index, first)):
+                continue
+            atoms = self._fixed_atoms(buffer, first, set(inner) | {s.var})
+            if atoms is None:
+                continue
+            used = set().union(*(free_vars(e) for e in first)) if first else set()
+            if s.var in used or not used <= set(self.env) | set(inner):
+                continue
+            moving = {v for v in used if v in inner}
+            extents = [self._full_extent(inner[v]) for v in moving]
+            if any(n is None for n in extents):
+                continue
+            cells = 1
+            for v, n in zip(moving, extents, strict=True):
+                assert n is not None
+                width = self._lane_count(inner[v]) if self.lanes == 1 and inner[v].kind == "vector" else 1
+                cells *= -(-n // width)
+            if cells > MAX_CELLS or not self._chain_is_static(s.body, buffer, moving, inner):
+                continue
+            needed = [(inner[v].extent, n) for v, n in zip(moving, extents, strict=True)
+                      if self._constant_extent(inner[v]) is None]  # fmt: skip
+            if needed and (self.unversioned or any(not free_vars(e) <= set(self.env) for e, _ in needed)):
+                continue
+            assume += [(e, n) for e, n in needed if n is not None and not any(same(e, a) for a, _ in assume)]
+            hoist += atoms
+            held.append((buffer, {v for v in moving if not (inner[v].kind == "vector" and self.lanes == 1)}))
+        if not held:
+            return None
+        for atom in hoist:
+            self.memo.setdefault(atom, self.linear(atom))
+        return held, assume
+
+    def _fixed_atoms(self, buffer: Buffer, indices: tuple[Expr, ...], moving: set[Var]) -> list[Expr] | None:
+        """The non-variable atoms of an index, if all of them are fixed over a loop."""
+        flat = flat_index(buffer, indices)
+        if flat is None:
+            return None
+        atoms = [a for a in linear_combination(flat)[0] if not isinstance(a, Var)]
+        return atoms if all(free_vars(a).isdisjoint(moving) for a in atoms) else None
+
+    def _full_extent(self, f: For) -> int | None:
+        known = self._constant_extent(f)
+        if known is not None:
+            return known
+        hi = bounds(f.extent)[1]
+        return hi if 0 < hi <= 4096 and is_index(f.extent) else None
+
+    def _chain_is_static(self, body: Stmt, buffer: Buffer, moving: set[Var], inner: dict[Var, For]) -> bool:
+        """Whether the loops that move an accumulator can all be unrolled or run over lanes."""
+        product, stores = 1, sum(isinstance(x, Store) for x in walk_stmts(body))
+        for v in moving:
+            f = inner[v]
+            if f.kind == "vector" and self.lanes == 1:
+                if not self._can_vectorise(f):
+                    return False
+            else:
+                product *= self._full_extent(f) or MAX_COPIES + 1
+        return self.copies * product * stores <= MAX_COPIES
+
+    # ------------------------------------------------------------ lanes
+
+    def _lane_count(self, s: For) -> int:
+        """Lanes for a loop: one vector of the widest element, no more than the loop can fill."""
+        widest = 1
+        for inner in walk_stmts(s.body):
+            if isinstance(inner, Store):
+                sizes = [ELEM_BYTES[arithmetic.compute_elem(b.dtype)] for b in inner.buffers]
+                sizes += [ELEM_BYTES[arithmetic.compute_elem(e.dtype)] for v in inner.values for e in walk_values(v)]
+                widest = max(widest, *sizes)
+        lanes = self.processor.vector_bytes // widest
+        limit = self._constant_extent(s) or bounds(s.extent)[1]
+        while lanes > 1 and lanes // 2 >= limit:
+            lanes //= 2
+        return lanes
+
+    def _can_vectorise(self, s: For) -> bool:
+        if self._lane_count(s) < 2:
+            return False
+        for inner in walk_stmts(s.body):
+            if isinstance(inner, Alloc):
+                return False
+            if isinstance(inner, For) and not self._is_uniform_extent(inner.extent, s):
+                return False
+            if isinstance(inner, Store) and any(id(b) in self.registers for b in inner.buffers):
+                if not all(map(is_index, inner.indices)):
+                    return False
+        return is_independent(s, self.alias)
+
+    def _is_uniform_extent(self, extent: Expr, s: For) -> bool:
+        return is_index(extent) and s.var not in free_vars(extent)
+
+    def _pays_off(self, s: For) -> bool:
+        """Whether a serial loop should run over lanes unasked: contiguous stores, no gathers."""
+        if any(isinstance(x, For) and x.kind != "serial" for x in walk_stmts(s.body)):
+            return False
+        limit = self._constant_extent(s) or bounds(s.extent)[1]
+        if limit < 4 or self._lane_count(s) < 4:
+            return False
+        stored = False
+        for (buffer, indices), writes in accesses(s.body):
+            flat = flat_index(buffer, indices)
+            stride = None if flat is None else lane_stride(flat, s.var)
+            if stride is None or (writes and stride != 1) or stride not in (0, 1):
+                return False
+            stored = stored or writes
+        if not stored:
+            return False
+        return not any(isinstance(x, For) and self._pays_off(x) for x in walk_stmts(s.body))
+
+    def _over_lanes(self, s: For) -> None:
+        width = self._lane_count(s)
+        extent = self._constant_extent(s)
+        if extent is None:
+            self._over_lanes_open(s, width)
+            return
+        whole, rest = divmod(extent, width)
+        if whole * self.copies <= 8 or (self.registers and whole <= MAX_CELLS):
+            for chunk in range(whole):
+                self._chunk(s, Linear(const=chunk * width, lane=1), width, None)
+        else:
+            self.counted(
+                constant(whole * width, "i64"), width, lambda i: self._chunk(s, self._lane(i), width, None), []
+            )
+        if rest:
+            width = max(2, 1 << (rest - 1).bit_length())
+            mask = None if rest == width else _mask_constant(rest, width)
+            self._chunk(s, Linear(const=extent - rest, lane=1), width, mask)
+
+    def _lane(self, i: Linear) -> Linear:
+        return Linear(i.terms, i.const, 1)
+
+    def _over_lanes_open(self, s: For, width: int) -> None:
+        extent = self.extent_value(s)
+        whole = self.b.bin("and", extent, constant(-width, "i64"))
+        self.counted(whole, width, lambda i: self._chunk(s, self._lane(i), width, None), [])
+        rest = self.b.bin("sub", extent, self.b.intrinsic("smax", whole, constant(0, "i64")))
+        tail, after = self.b.block("tail"), self.b.block("endtail")
+        self.b.branch(self.b.compare("sgt", rest, constant(0, "i64")), tail, after)
+        self.b.at = tail
+        numbers = constant_lanes(list(range(width)), "i32")
+        mask = self.b.compare("slt", numbers, self.b.cast("trunc", rest, "i32"))
+        self._chunk(s, Linear({whole.ref: 1}, 0, 1), width, mask)
+        self.b.jump(after)
+        self.b.at = after
+
+    def _chunk(self, s: For, where: Linear, width: int, mask: Val | None) -> None:
+        self.lanes, self.mask = width, mask
+        self._at(s, where)
+        self.lanes, self.mask = 1, None
+
+    # ------------------------------------------------------------ reductions
+
+    def _reduction(self, s: For) -> bool:
+        return emit_reduction(self, s)
+
+    @contextmanager
+    def scalar(self) -> Iterator[None]:
+        """Code for one iteration at a time, whatever surrounds it."""
+        lanes, mask, guarded = self.lanes, self.mask, self.guarded
+        self.lanes, self.mask, self.guarded = 1, None, False
+        yield
+        self.lanes, self.mask, self.guarded = lanes, mask, guarded
+
+
+def walk_values(e: Expr) -> Iterator[Expr]:
+    """Like `walk`, but not into indices."""
+    yield e
+    if isinstance(e, Load):
+        return
+    from akg_py.ir.expr import children
+
+    for child in children(e):
+        if not is_index(child):
+            yield from walk_values(child)
+
+
+def _mask_constant(count: int, width: int) -> Val:
+    bits = ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(width))
+    return Val(f"<{bits}>", "i1", width)
+
+
+def _guarded_buffers(s: Stmt) -> set[int]:
+    """Buffers that some If, guarding select or short circuit keeps from being reached."""
+    found: set[int] = set()
+    for inner in walk_stmts(s):
+        if isinstance(inner, If):
+            found.update(id(buffer) for (buffer, _), _ in accesses(inner))
+        for e in sub_exprs(inner):
+            for node in walk(e):
+                if isinstance(node, Select) or (isinstance(node, Binary) and node.op in ("&&", "||")):
+                    found.update(id(load.source) for load in loads(node))
+    return found
+
+
+__all__ = ["Block", "Loops", "walk_values"]

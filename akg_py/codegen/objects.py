@@ -1,0 +1,193 @@
+"""Object code of LLVM IR: compiled once, kept on disk, loaded in half a millisecond.
+
+In: IR text; out: addresses of functions. The key is the digest of the text, EMITTER_VERSION, LLVM and the processor;
+an entry carries a checksum, is written to a temporary name and moved into place, so that processes share
+the folder and a damaged entry is only compiled again. Nothing here imports numba.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+import hashlib
+import os
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from akg_py.codegen.target import host
+from akg_py.errors import InternalError
+
+_CHECKSUM_BYTES = 32
+_MAGIC = b"akg1"
+_LIBM = ("exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "tanh", "sinh", "cosh", "asin",
+         "acos", "atan", "atan2", "erf", "pow", "fmod", "fmodf", "memset", "memcpy", "memmove")  # fmt: skip
+_lock = threading.Lock()
+_loaded: dict[str, Loaded] = {}
+
+
+class Loaded:
+    """Machine code in this process; it stays for as long as the object does."""
+
+    def __init__(self, engine: Any, digest: str, from_cache: bool) -> None:
+        self.engine = engine
+        self.digest = digest
+        self.from_cache = from_cache
+
+    def address(self, name: str) -> int:
+        found = int(self.engine.get_function_address(name))
+        if not found:
+            raise InternalError(f"the object has no function {name}")
+        return found
+
+
+def cache_dir() -> Path:
+    """Where objects are kept: $AKG_PY_CACHE, or the platform's folder for caches of this user."""
+    given = os.environ.get("AKG_PY_CACHE")
+    if given:
+        return Path(given)
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "akg_py"
+
+
+def digest_of(text: str) -> str:
+    """The key of IR text for this processor."""
+    import llvmlite
+
+    from akg_py.codegen.emitter import EMITTER_VERSION
+
+    cpu = host()
+    parts = (text, str(EMITTER_VERSION), llvmlite.__version__, cpu.name, cpu.features)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def load(text: str) -> Loaded:
+    """The machine code of `text`, from memory, from disk, or compiled now."""
+    digest = digest_of(text)
+    with _lock:
+        found = _loaded.get(digest)
+        if found is None:
+            data = read_entry(digest)
+            from_cache = data is not None
+            if data is None:
+                data = compile_object(text)
+                write_entry(digest, data)
+            found = _loaded[digest] = _link(data, digest, from_cache)
+    return found
+
+
+def forget() -> None:
+    """Drop the in-memory table; code that kernels hold stays."""
+    with _lock:
+        _loaded.clear()
+
+
+# ---------------------------------------------------------------- disk
+
+
+def _entry(digest: str) -> Path:
+    return cache_dir() / digest[:2] / f"{digest}.o"
+
+
+def read_entry(digest: str) -> bytes | None:
+    """Object bytes of a key, or None when there are none or they are damaged."""
+    try:
+        raw = _entry(digest).read_bytes()
+    except OSError:
+        return None
+    head = len(_MAGIC) + _CHECKSUM_BYTES
+    data = raw[head:]
+    if raw[: len(_MAGIC)] != _MAGIC or hashlib.sha256(data).digest() != raw[len(_MAGIC) : head]:
+        return None
+    return data
+
+
+def write_entry(digest: str, data: bytes) -> None:
+    """Keep object bytes; a folder that can't be written is no error."""
+    path = _entry(digest)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(_MAGIC + hashlib.sha256(data).digest() + data)
+            os.replace(name, path)
+        except OSError:
+            os.unlink(name)
+    except OSError:
+        return
+
+
+# ---------------------------------------------------------------- LLVM
+
+
+@functools.cache
+def _prepare() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    library = ctypes.CDLL(ctypes.util.find_library("m") or None) if sys.platform != "win32" else ctypes.cdll.msvcrt
+    for name in _LIBM:
+        try:
+            address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+        except AttributeError:
+            continue
+        if address:
+            llvm.add_symbol(name, address)
+    return llvm
+
+
+def _machine(llvm: Any) -> Any:
+    cpu = host()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=cpu.name, features=cpu.features, opt=3, reloc="pic", codemodel="jitdefault", jit=True
+    )
+
+
+def optimise(text: str) -> Any:
+    """The parsed module after LLVM's O3 pipeline."""
+    llvm = _prepare()
+    try:
+        module = llvm.parse_assembly(text)
+        module.triple = llvm.get_process_triple()
+        module.verify()
+    except RuntimeError as error:
+        raise InternalError(f"LLVM refuses the code: {error}\n{text}") from error
+    machine = _machine(llvm)
+    module.data_layout = str(machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = True
+    options.slp_vectorization = True
+    options.loop_interleaving = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def compile_object(text: str) -> bytes:
+    """Object bytes of IR text."""
+    module = optimise(text)
+    return bytes(_machine(_prepare()).emit_object(module))
+
+
+def assembly_of(text: str) -> str:
+    """What the processor runs, for reading."""
+    module = optimise(text)
+    return str(_machine(_prepare()).emit_assembly(module))
+
+
+def _link(data: bytes, digest: str, from_cache: bool) -> Loaded:
+    llvm = _prepare()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(llvm))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+    engine.finalize_object()
+    return Loaded(engine, digest, from_cache)

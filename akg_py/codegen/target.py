@@ -1,0 +1,32 @@
+"""The processor that kernels are made for: its name, features and width of a vector.
+
+Asked once per process. A kernel compiled for one processor is never loaded on another: the name and
+the features are part of the cache key.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Processor:
+    name: str
+    features: str
+    vector_bytes: int
+    registers: int
+    has_fma: bool
+
+
+@functools.cache
+def host() -> Processor:
+    """The processor this process runs on."""
+    import llvmlite.binding as llvm
+
+    found = llvm.get_host_cpu_features()
+    arm = llvm.get_default_triple().startswith(("aarch64", "arm64"))
+    wide = 64 if found.get("avx512f") else 32 if found.get("avx2") else 16
+    registers = 32 if wide == 64 or arm else 16
+    has_fma = arm or bool(found.get("fma"))
+    return Processor(llvm.get_host_cpu_name(), found.flatten(), wide, registers, has_fma)

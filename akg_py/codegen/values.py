@@ -1,0 +1,288 @@
+"""Expressions as LLVM IR: a value per expression, scalar or with one lane per iteration of a vector loop.
+
+A value that is the same in all lanes stays scalar until an operation needs it wide. What a guard
+protects is reached by a branch in scalar code and through a mask in vector code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from akg_py import dtypes
+from akg_py.codegen import arithmetic, math
+from akg_py.codegen.indices import Indices, Linear, flat_index, strides
+from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, type_text
+from akg_py.codegen.registers import Registers
+from akg_py.errors import InternalError
+from akg_py.ir.expr import (
+    COMPARISONS, Affine, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var, buffer_of, is_index, loads,
+)  # fmt: skip
+from akg_py.ir.stmt import Buffer, Store
+
+
+class Values(Indices):
+    """Emits expressions, loads and stores."""
+
+    def __init__(self, builder: Builder) -> None:
+        super().__init__(builder)
+        self.pointers: dict[int, str] = {}
+        self.mask: Val | None = None  # lanes that run; None is all
+        self.guarded = False  # whether the mask may be empty
+        self.registers: dict[int, Registers] = {}
+
+    # ------------------------------------------------------------ expressions
+
+    def value(self, e: Expr) -> Val:
+        """`e` in the compute type of its dtype."""
+        match e:
+            case Const():
+                return arithmetic.literal(e.value, e.dtype)
+            case Var() | Affine():
+                return self.materialise(self.linear(e), "i32") if e.dtype == "int32" else self._affine_value(e)
+            case Binary():
+                return self._binary(e)
+            case Unary():
+                return self._unary(e)
+            case Cast():
+                return self._cast(e)
+            case Select():
+                return self._select(e)
+            case Call():
+                return self._call(e)
+            case Load():
+                return self.load(buffer_of(e), e.indices)
+        raise InternalError(f"no code for {type(e).__name__}")
+
+    def _affine_value(self, e: Expr) -> Val:
+        return arithmetic.convert(self.b, self.materialise(self.linear(e)), "int64", e.dtype)
+
+    def _unary(self, e: Unary) -> Val:
+        a = self.value(e.a)
+        if e.op == "!":
+            return self.b.invert(arithmetic.convert(self.b, a, e.a.dtype, "bool"))
+        if dtypes.is_float(e.dtype):
+            return self.b.op(f"fneg {a.typed}", a.elem, a.lanes)
+        return self.b.bin("sub", constant(0, a.elem), a)
+
+    def _cast(self, e: Cast) -> Val:
+        if is_index(e.a) and not isinstance(e.a, Const):
+            narrow = self.fits_int32(e.a)
+            v = self.materialise(self.linear(e.a), "i32" if narrow else "i64")
+            return arithmetic.convert(self.b, v, "int32" if narrow else "int64", e.dtype)
+        return arithmetic.convert(self.b, self.value(e.a), e.a.dtype, e.dtype)
+
+    def _binary(self, e: Binary) -> Val:
+        if e.op in ("&&", "||"):
+            return self._logical(e)
+        if is_index(e.a) and is_index(e.b):
+            if e.op in COMPARISONS:
+                return self._compare_indices(e)
+            if is_index(e):
+                return self.materialise(self.linear(e), "i32")
+        x, y = self.value(e.a), self.value(e.b)
+        dtype = e.a.dtype
+        if e.op == "pow":
+            if dtypes.is_float(dtype):
+                return arithmetic.round_to(self.b, math.call(self.b, "pow", [x, y]), dtype)
+            return arithmetic.power_of_ints(self.b, x, y, dtype)
+        return arithmetic.binary(self.b, e.op, x, y, dtype)
+
+    def _compare_indices(self, e: Binary) -> Val:
+        x, y = self.linear(e.a), self.linear(e.b)
+        narrow = self.fits_int32(e.a) and self.fits_int32(e.b) and not (x.is_uniform and y.is_uniform)
+        elem, dtype = ("i32", "int32") if narrow else ("i64", "int64")
+        return arithmetic.binary(self.b, e.op, self.materialise(x, elem), self.materialise(y, elem), dtype)
+
+    def _logical(self, e: Binary) -> Val:
+        if next(loads(e.b), None) is None:
+            return arithmetic.binary(self.b, e.op, self.value(e.a), self.value(e.b), "bool")
+        taken, other = constant(e.op == "||", "i1"), e.b
+        condition = self.value(e.a)
+        if e.op == "&&":
+            return self.choose(condition, lambda: self.value(other), lambda: taken)
+        return self.choose(condition, lambda: taken, lambda: self.value(other))
+
+    def _select(self, e: Select) -> Val:
+        condition = self.value(e.condition)
+        protects = e.guards and any(next(loads(x), None) is not None for x in (e.a, e.b))
+        if protects or (condition.lanes == 1 and self._is_costly(e)):
+            return self.choose(condition, lambda: self.value(e.a), lambda: self.value(e.b))
+        return self.b.select(condition, self.value(e.a), self.value(e.b))
+
+    def _is_costly(self, e: Select) -> bool:
+        return self.lanes > 1 and any(isinstance(x, (Call, Load)) for x in (e.a, e.b)) and e.guards
+
+    def choose(self, condition: Val, yes: Callable[[], Val], no: Callable[[], Val]) -> Val:
+        """The value of the side that `condition` names; the other side's loads don't happen."""
+        if condition.lanes > 1:
+            x = self._under(condition, yes)
+            y = self._under(self.b.invert(condition), no)
+            return self.b.select(condition, x, y)
+        sides = [self.b.block("then"), self.b.block("else")]
+        done = self.b.block("choice")
+        self.b.branch(condition, sides[0], sides[1])
+        ends: list[tuple[Val, object]] = []
+        for block, make in zip(sides, (yes, no), strict=True):
+            self.b.at = block
+            ends.append((make(), self.b.at))
+        lanes = max(v.lanes for v, _ in ends)
+        incoming = []
+        for v, block in ends:
+            self.b.at = block  # type: ignore[assignment]
+            incoming.append((self.b.splat(v, lanes).ref, self.b.at))
+            self.b.jump(done)
+        self.b.at = done
+        return self.b.phi(ends[0][0].elem, lanes, incoming)
+
+    def _under(self, condition: Val, make: Callable[[], Val]) -> Val:
+        mask, guarded = self.mask, self.guarded
+        self.mask, self.guarded = self.b.both(mask, condition), True
+        result = make()
+        self.mask, self.guarded = mask, guarded
+        return result
+
+    def _call(self, e: Call) -> Val:
+        source = e.args[0].dtype
+        args = [self.value(a) for a in e.args]
+        if e.dtype == "bool":
+            return math.classify(self.b, e.name, args[0], source)
+        if not dtypes.is_float(e.dtype):
+            return math.integer_call(self.b, e.name, args[0], e.dtype)
+        wide = "float64" if e.dtype == "float64" else "float32"
+        args = [arithmetic.convert(self.b, a, s.dtype, wide) if s.dtype != e.dtype else a
+                for a, s in zip(args, e.args, strict=True)]  # fmt: skip
+        return arithmetic.round_to(self.b, math.call(self.b, e.name, args), e.dtype)
+
+    # ------------------------------------------------------------ memory
+
+    def position(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Linear:
+        """The element number of an access."""
+        flat = flat_index(buffer, indices)
+        if flat is not None:
+            return self.linear(flat)
+        total = Linear()
+        for e, stride in zip(indices, strides(buffer), strict=True):
+            total = self.add(total, self.linear(e), stride)
+        return total
+
+    def load(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Val:
+        """An element for each lane, in the compute type."""
+        where = self.position(buffer, indices)
+        held = self.registers.get(id(buffer))
+        if held is not None:
+            return arithmetic.load_form(self.b, held.read(self, where), buffer.dtype)
+        return arithmetic.load_form(self.b, self.read(buffer, where), buffer.dtype)
+
+    def read(self, buffer: Buffer, where: Linear) -> Val:
+        """Elements in the memory type."""
+        elem = arithmetic.memory_elem(buffer.dtype)
+        align = ELEM_BYTES[elem]
+        if where.is_uniform:
+            pointer = self._pointer(buffer, where, elem)
+            if self.guarded and self.mask is not None:
+                some = self.b.op(f"call i1 @{self._any()}({self.mask.typed})", "i1")
+                ref = self.b.name()
+                self.b.emit(f"{ref} = select i1 {some.ref}, ptr {pointer}, ptr {self.pointers[id(buffer)]}")
+                pointer = ref
+            return self.b.op(f"load {elem}, ptr {pointer}, align {align}", elem)
+        if where.lane in (1, -1) and where.extra is None and (where.lane == 1 or self.mask is None):
+            return self._read_run(buffer, where, elem, align)
+        pointers = self._pointers(buffer, where, elem)
+        mask = self.mask or constant(True, "i1")
+        rest = Val("zeroinitializer", elem, self.lanes)
+        name = f"llvm.masked.gather.{_suffix(rest)}.v{self.lanes}p0"
+        self._declare(name, f"declare {rest.type} @{name}(<{self.lanes} x ptr>, <{self.lanes} x i1>, {rest.type})")
+        wide = self.b.splat(mask, self.lanes)
+        return self.b.op(
+            f"call {rest.type} @{name}(<{self.lanes} x ptr> align {align} {pointers}, {wide.typed}, {rest.typed})",
+            elem, self.lanes,
+        )  # fmt: skip
+
+    def _read_run(self, buffer: Buffer, where: Linear, elem: str, align: int) -> Val:
+        if where.lane == -1:
+            where = Linear(where.terms, where.const - self.lanes + 1, 1)
+            run = self._read_run(buffer, where, elem, align)
+            return self.b.shuffle(run, list(reversed(range(self.lanes))))
+        pointer = self._pointer(buffer, where, elem)
+        wide = type_text(elem, self.lanes)
+        if self.mask is None:
+            return self.b.op(f"load {wide}, ptr {pointer}, align {align}", elem, self.lanes)
+        rest = Val("zeroinitializer", elem, self.lanes)
+        name = f"llvm.masked.load.{_suffix(rest)}.p0"
+        self._declare(name, f"declare {wide} @{name}(ptr, <{self.lanes} x i1>, {wide})")
+        mask = self.b.splat(self.mask, self.lanes)
+        return self.b.op(f"call {wide} @{name}(ptr align {align} {pointer}, {mask.typed}, {rest.typed})", elem, self.lanes)
+
+    def store(self, s: Store) -> None:
+        """All values, then all stores."""
+        values = [
+            arithmetic.store_form(self.b, self.stored_value(s, n), buffer.dtype) for n, buffer in enumerate(s.buffers)
+        ]
+        for buffer, value in zip(s.buffers, values, strict=True):
+            where = self.position(buffer, s.indices)
+            held = self.registers.get(id(buffer))
+            if held is not None:
+                held.write(self, where, value)
+            else:
+                self.write(buffer, where, value)
+
+    def stored_value(self, s: Store, n: int) -> Val:
+        value = s.values[n]
+        return arithmetic.convert(self.b, self.value(value), value.dtype, s.buffers[n].dtype)
+
+    def write(self, buffer: Buffer, where: Linear, value: Val) -> None:
+        """Store elements given in the memory type."""
+        elem = arithmetic.memory_elem(buffer.dtype)
+        align = ELEM_BYTES[elem]
+        if self.lanes == 1:
+            self.b.emit(f"store {elem} {value.ref}, ptr {self._pointer(buffer, where, elem)}, align {align}")
+            return
+        value = self.b.splat(value, self.lanes)
+        if where.lane == 1 and where.extra is None:
+            pointer = self._pointer(buffer, where, elem)
+            if self.mask is None:
+                self.b.emit(f"store {value.typed}, ptr {pointer}, align {align}")
+                return
+            name = f"llvm.masked.store.{_suffix(value)}.p0"
+            self._declare(name, f"declare void @{name}({value.type}, ptr, <{self.lanes} x i1>)")
+            mask = self.b.splat(self.mask, self.lanes)
+            self.b.emit(f"call void @{name}({value.typed}, ptr align {align} {pointer}, {mask.typed})")
+            return
+        pointers = self._pointers(buffer, where, elem)
+        name = f"llvm.masked.scatter.{_suffix(value)}.v{self.lanes}p0"
+        self._declare(name, f"declare void @{name}({value.type}, <{self.lanes} x ptr>, <{self.lanes} x i1>)")
+        mask = self.b.splat(self.mask or constant(True, "i1"), self.lanes)
+        self.b.emit(f"call void @{name}({value.typed}, <{self.lanes} x ptr> align {align} {pointers}, {mask.typed})")
+
+    def _pointer(self, buffer: Buffer, where: Linear, elem: str) -> str:
+        """The address of the lane 0 element."""
+        ref = self.pointers.get(id(buffer))
+        if ref is None:
+            raise InternalError(f"the buffer {buffer.name} is not alive here")
+        shared = self.uniform(where, with_constant=False)
+        for part in (shared, constant(where.const, "i64") if where.const else None):
+            if part is not None:
+                base, ref = ref, self.b.name()
+                self.b.emit(f"{ref} = getelementptr {elem}, ptr {base}, i64 {part.ref}")
+        return ref
+
+    def _pointers(self, buffer: Buffer, where: Linear, elem: str) -> str:
+        index = self.b.splat(self.materialise(where), self.lanes)
+        ref = self.b.name()
+        self.b.emit(f"{ref} = getelementptr {elem}, ptr {self.pointers[id(buffer)]}, {index.typed}")
+        return ref
+
+    def _any(self) -> str:
+        assert self.mask is not None
+        name = f"llvm.vector.reduce.or.v{self.mask.lanes}i1"
+        self._declare(name, f"declare i1 @{name}({self.mask.type})")
+        return name
+
+    def _declare(self, name: str, text: str) -> None:
+        self.b.module.declarations.setdefault(name, text)
+
+
+def _suffix(v: Val) -> str:
+    from akg_py.codegen.llvm import suffix
+
+    return suffix(v)

@@ -1,0 +1,146 @@
+"""Every operation in every dtype, scalar and over lanes, against the interpreter, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from akg_py import dtypes
+from akg_py.ir.expr import Call, Const, Expr, Select, Unary, binary, cast, const, logical
+from tests.codegen.funcs import at, axis, buffer, check, func, loop, put
+
+KINDS = ["serial", "vector"]
+INTS = [d for d in dtypes.DTYPES if dtypes.is_int(d)]
+FLOATS = [d for d in dtypes.DTYPES if dtypes.is_float(d)]
+
+
+def interesting(dtype: str, rng: np.random.Generator, n: int) -> np.ndarray[Any, Any]:
+    if dtypes.is_bool(dtype):
+        return rng.integers(0, 2, n).astype(np.bool_)
+    if dtypes.is_int(dtype):
+        info = np.iinfo(dtype)
+        special = np.array([info.min, info.max, 0, 1, info.max - 1, 2, 3, info.min + 1], dtype)
+        raw = rng.integers(info.min, info.max, n, dtype, endpoint=True)
+        small = rng.integers(0, 10, n).astype(dtype)
+        raw = np.where(rng.random(n) < 0.4, small, raw)
+        return np.where(rng.random(n) < 0.4, rng.choice(special, n), raw).astype(dtype)
+    special_f = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, 2.5, -2.5, 1e-40, 1e-7, 65504.0, 3e38, 6e-8])
+    with np.errstate(all="ignore"):
+        raw_f = rng.standard_normal(n) * 10.0 ** rng.integers(-3, 4, n)
+        return np.where(rng.random(n) < 0.4, rng.choice(special_f, n), raw_f).astype(dtypes.numpy_dtype(dtype))
+
+
+def run_binary(op: str, dtype: str, kind: str, seed: int = 0) -> None:
+    n = 331
+    rng = np.random.default_rng(seed)
+    A, B = buffer("A", (n,), dtype), buffer("B", (n,), dtype)
+    i = axis("i", n)
+    value = binary(op, at(A, i), at(B, i)) if op not in ("&&", "||") else logical(op, at(A, i), at(B, i))
+    C = buffer("C", (n,), value.dtype)
+    f = func([A, B, C], [C], loop(i, n, put(C, (i,), value), kind))
+    a, b = interesting(dtype, rng, n), interesting(dtype, rng, n)
+    if op in ("min", "max"):  # which zero of two wins is not defined
+        a, b = np.where(a == 0, np.abs(a), a), np.where(b == 0, np.abs(b), b)
+    check(f, a, b, np.zeros(n, dtypes.numpy_dtype(C.dtype)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [*INTS, *FLOATS])
+@pytest.mark.parametrize("op", ["+", "-", "*", "//", "%", "min", "max", "==", "!=", "<", "<=", ">", ">="])
+def test_binary(op: str, dtype: str, kind: str) -> None:
+    run_binary(op, dtype, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_division(dtype: str, kind: str) -> None:
+    run_binary("/", dtype, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("op", ["&&", "||", "==", "!=", "min", "max"])
+def test_bool(op: str, kind: str) -> None:
+    run_binary(op, "bool", kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("target", dtypes.DTYPES)
+@pytest.mark.parametrize("source", dtypes.DTYPES)
+def test_cast(source: str, target: str, kind: str) -> None:
+    n = 300
+    rng = np.random.default_rng(1)
+    A, C = buffer("A", (n,), source), buffer("C", (n,), target)
+    i = axis("i", n)
+    a = interesting(source, rng, n)
+    if dtypes.is_float(source) and dtypes.is_int(target):
+        # numpy leaves what doesn't fit to the processor; what fits is defined
+        with np.errstate(all="ignore"):
+            wide = a.astype(np.float64)
+        info = np.iinfo(target)
+        fits = (np.trunc(wide) >= info.min) & (np.trunc(wide) <= info.max) & (wide < 2.0**63)
+        a = np.where(fits, a, np.ones((), a.dtype))
+    check(func([A, C], [C], loop(i, n, put(C, (i,), cast(target, at(A, i))), kind)), a, np.zeros(n, dtypes.numpy_dtype(target)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", dtypes.DTYPES)
+def test_unary_and_select(dtype: str, kind: str) -> None:
+    n = 100
+    rng = np.random.default_rng(2)
+    A, B, C = (buffer(x, (n,), dtype) for x in "ABC")
+    i = axis("i", n)
+    value: Expr = at(A, i) if dtypes.is_bool(dtype) else Unary("-", at(A, i))
+    value = Select(at(A, i) < at(B, i), value, at(B, i), dtype)
+    f = func([A, B, C], [C], loop(i, n, put(C, (i,), value), kind))
+    check(f, interesting(dtype, rng, n), interesting(dtype, rng, n), interesting(dtype, rng, n))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_not(kind: str) -> None:
+    A, C = buffer("A", (37,), "bool"), buffer("C", (37,), "bool")
+    i = axis("i", 37)
+    check(func([A, C], [C], loop(i, 37, put(C, (i,), Unary("!", at(A, i))), kind)))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int8", "uint16", "int64"])
+def test_power_of_ints(dtype: str) -> None:
+    A, B, C = (buffer(x, (64,), dtype) for x in "ABC")
+    i = axis("i", 64)
+    f = func([A, B, C], [C], loop(i, 64, put(C, (i,), binary("pow", at(A, i), at(B, i))), "vector"))
+    rng = np.random.default_rng(0)
+    check(f, interesting(dtype, rng, 64), rng.integers(0, 9, 64).astype(dtype), np.zeros(64, dtype))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["isnan", "isinf", "isfinite", "abs", "floor", "ceil", "round", "trunc", "sqrt"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_exact_calls(name: str, dtype: str, kind: str) -> None:
+    n = 200
+    A = buffer("A", (n,), dtype)
+    result = "bool" if name.startswith("is") else dtype
+    C = buffer("C", (n,), result)
+    i = axis("i", n)
+    f = func([A, C], [C], loop(i, n, put(C, (i,), Call(name, (at(A, i),), result)), kind))
+    check(f, interesting(dtype, np.random.default_rng(3), n), np.zeros(n, dtypes.numpy_dtype(result)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [*INTS, *FLOATS])
+def test_loop_variable_as_value(dtype: str, kind: str) -> None:
+    A, C = buffer("A", (5, 40), dtype), buffer("C", (5, 40), dtype)
+    i, j = axis("i", 5), axis("j", 40)
+    value = cast(dtype, i * 3 - j) + at(A, i, j) * cast(dtype, (j - 7) // 3) + cast(dtype, (i * 5 - j) % 4)
+    check(func([A, C], [C], loop(i, 5, loop(j, 40, put(C, (i, j), value), kind))))
+
+
+def test_constants() -> None:
+    for dtype in dtypes.DTYPES:
+        C = buffer("C", (7,), dtype)
+        i = axis("i", 7)
+        check(func([C], [C], loop(i, 7, put(C, (i,), const(1.3 if dtypes.is_float(dtype) else 1, dtype)))))
+    for number in (float("inf"), float("nan"), -0.0, 1e-45, 1e39):
+        C = buffer("C", (3,))
+        i = axis("i", 3)
+        check(func([C], [C], loop(i, 3, put(C, (i,), Const(number, "float32")))))
