@@ -130,3 +130,149 @@ def matmul(
     )
     phase = Phase("matmul", "aic", core, cores, body, tuple(f.all), (a1, b1, a0, b0, l0c))
     return Program(f"matmul_{M}x{N}x{K}_{dtype}", load_device(DEVICE), (a, b, c), (phase,))
+
+
+def elementwise(
+    total: int, op: str = "VADD", dtype: str = "float32", *, tile: int = 4096, cores: int = 40, copies: int = 2,
+) -> Program:  # fmt: skip
+    """C = A op B over `total` elements in tiles of `tile` (a multiple of 64 lanes of 4 B), dealt in chunks."""
+    es = dtypes.size_bytes(dtype)
+    lanes = 256 // es
+    a, b, c = (GlobalTensor(n, dtype, (total,), r, i) for i, (n, r) in enumerate((("A", "input"), ("B", "input"), ("C", "output"))))
+    tiles = -(-total // tile)
+    cores = min(cores, tiles)
+    per = -(-tiles // cores)
+    core = Var("core", lo=0, hi=cores - 1)
+    i, seen = Var("i", lo=0, hi=per - 1), Var("seen", lo=0)
+    f = Flags()
+    full, free_in = f.pair("MTE2", "V", copies), f.pair("V", "MTE2", copies)
+    ready, free_out = f.pair("V", "MTE3", copies), f.pair("MTE3", "V", copies)
+    buffers = tuple(LocalBuffer(n, "UB", k * tile * es * copies, tile * es, copies, dtype) for k, n in enumerate("abc"))
+    s = seen % copies
+    at = [address("UB", x.offset_bytes + s * x.size_bytes) for x in buffers]
+    start = (core * per + i) * tile
+    n = minimum(tile, total - start)
+    whole = n // lanes
+    tail = n - whole * lanes
+    body = (
+        *free(free_in, free_out),
+        Repeat(
+            i, minimum(per, tiles - core * per),
+            (
+                wait_flag(free_in, s),
+                ins.copy(at[0], address(a, start * es), 1, n * es, 0, 0, "MTE2", "load A"),
+                ins.copy(at[1], address(b, start * es), 1, n * es, 0, 0, "MTE2", "load B"),
+                set_flag(full, s),
+                wait_flag(full, s),
+                wait_flag(free_out, s),
+                ins.vector(op, dtype, at[2], at[0], at[1], lanes=lanes, repeats=whole, origin="add"),
+                ins.vector(op, dtype, at[2] + whole * 256, at[0] + whole * 256, at[1] + whole * 256, lanes=tail, origin="add tail"),
+                set_flag(free_in, s),
+                set_flag(ready, s),
+                wait_flag(ready, s),
+                ins.copy(address(c, start * es), at[2], 1, n * es, 0, 0, "MTE3", "store C"),
+                set_flag(free_out, s),
+            ),
+            (seen,),
+        ),
+        *drain(free_in, free_out),
+    )  # fmt: skip
+    phase = Phase("elementwise", "aiv", core, cores, body, tuple(f.all), buffers)
+    return Program(f"{op.lower()}_{total}_{dtype}", load_device(DEVICE), (a, b, c), (phase,))
+
+
+def layer_norm(rows: int, D: int, *, tile: int = 8, cores: int = 40, copies: int = 2, eps: float = 1e-5) -> Program:
+    """y = (x - mean) / sqrt(var + eps) * gamma + beta along D, float32, `tile` rows at a time."""
+    pitch = -(-D * 4 // 32) * 32
+    x, gamma, beta, y = (
+        GlobalTensor(n, "float32", shape, role, k)
+        for k, (n, shape, role) in enumerate(
+            (("x", (rows, D), "input"), ("gamma", (D,), "input"), ("beta", (D,), "input"), ("y", (rows, D), "output"))
+        )
+    )
+    tiles = -(-rows // tile)
+    cores = min(cores, tiles)
+    per = -(-tiles // cores)
+    core = Var("core", lo=0, hi=cores - 1)
+    chunks = -(-D // 64)
+    i, seen = Var("i", lo=0, hi=per - 1), Var("seen", lo=0)
+    f = Flags()
+    params = f.pair("MTE2", "V")
+    full, free_in = f.pair("MTE2", "V", copies), f.pair("V", "MTE2", copies)
+    ready, free_out = f.pair("V", "MTE3", copies), f.pair("MTE3", "V", copies)
+    buffers: list[LocalBuffer] = []
+    offset = 0
+    for name, size, n in (
+        ("x", tile * pitch, copies), ("y", tile * pitch, copies), ("gamma", pitch, 1), ("beta", pitch, 1),
+        ("square", tile * 256, 1), ("acc", tile * 256, 1), ("stat", -(-tile * 4 // 32) * 32, 1), ("wide", -(-tile // 8) * 256, 1),
+    ):  # fmt: skip
+        buffers.append(LocalBuffer(name, "UB", offset, size, n, "float32"))
+        offset += size * n
+    s = seen % copies
+    at = {b.name: address("UB", b.offset_bytes + (s * b.size_bytes if b.copies > 1 else 0)) for b in buffers}
+    start = (core * per + i) * tile
+    r = minimum(tile, rows - start)
+
+    def vec(op: str, dst: Expr, a: Expr | int, b: Expr | int = 0, **kw: object) -> Node:
+        return ins.vector(op, "float32", dst, a, b, origin=op.lower(), **kw)  # type: ignore[arg-type]
+
+    def over_chunks(name: str, *nodes: object) -> Repeat:
+        j = Var(name, lo=0, hi=chunks - 1)
+        n = minimum(64, D - j * 64)
+        return Repeat(j, const(chunks), tuple(node(j * 256, n) for node in nodes))  # type: ignore[operator]
+
+    def statistic() -> tuple[Node, ...]:
+        return (
+            vec("VCADD", at["stat"], at["acc"], lanes=64, repeats=r, rep=(4, 256, 0)),
+            vec("VMULS", at["stat"], at["stat"], ins.immediate(1 / D, "f32"), lanes=r),
+        )
+
+    wide = {"rep": (pitch, pitch, 32), "blk": (32, 32, 0)}
+    body = (
+        ins.copy(at["gamma"], address(gamma), 1, D * 4, 0, 0, "MTE2", "load gamma"),
+        ins.copy(at["beta"], address(beta), 1, D * 4, 0, 0, "MTE2", "load beta"),
+        set_flag(params),
+        *free(free_in, free_out),
+        wait_flag(params),
+        Repeat(
+            i, minimum(per, tiles - core * per),
+            (
+                wait_flag(free_in, s),
+                ins.copy(at["x"], address(x, start * (D * 4)), r, D * 4, pitch, D * 4, "MTE2", "load x"),
+                set_flag(full, s),
+                wait_flag(full, s),
+                vec("VDUP", at["acc"], 0, ins.immediate(0, "f32"), lanes=64, repeats=r),
+                over_chunks("j1", lambda at_j, n: vec("VADD", at["acc"], at["acc"], at["x"] + at_j, lanes=n, repeats=r, rep=(256, 256, pitch))),
+                *statistic(),
+                ins.brcb(at["wide"], at["stat"], r, "float32", "mean"),
+                wait_flag(free_out, s),
+                over_chunks("j2", lambda at_j, n: vec("VSUB", at["y"] + at_j, at["x"] + at_j, at["wide"], lanes=n, repeats=r, **wide)),
+                set_flag(free_in, s),
+                vec("VDUP", at["acc"], 0, ins.immediate(0, "f32"), lanes=64, repeats=r),
+                over_chunks(
+                    "j3",
+                    lambda at_j, n: vec("VMUL", at["square"], at["y"] + at_j, at["y"] + at_j, lanes=n, repeats=r, rep=(256, pitch, pitch)),
+                    lambda at_j, n: vec("VADD", at["acc"], at["acc"], at["square"], lanes=n, repeats=r),
+                ),
+                *statistic(),
+                vec("VADDS", at["stat"], at["stat"], ins.immediate(eps, "f32"), lanes=r),
+                vec("VSQRT", at["stat"], at["stat"], lanes=r),
+                vec("VRDIVS", at["stat"], at["stat"], ins.immediate(1, "f32"), lanes=r),
+                ins.brcb(at["wide"], at["stat"], r, "float32", "rstd"),
+                over_chunks(
+                    "j4",
+                    lambda at_j, n: vec("VMUL", at["y"] + at_j, at["y"] + at_j, at["wide"], lanes=n, repeats=r, **wide),
+                    lambda at_j, n: vec("VMUL", at["y"] + at_j, at["y"] + at_j, at["gamma"] + at_j, lanes=n, repeats=r, rep=(pitch, pitch, 0)),
+                    lambda at_j, n: vec("VADD", at["y"] + at_j, at["y"] + at_j, at["beta"] + at_j, lanes=n, repeats=r, rep=(pitch, pitch, 0)),
+                ),
+                set_flag(ready, s),
+                wait_flag(ready, s),
+                ins.copy(address(y, start * (D * 4)), at["y"], r, D * 4, D * 4, pitch, "MTE3", "store y"),
+                set_flag(free_out, s),
+            ),
+            (seen,),
+        ),
+        *drain(free_in, free_out),
+    )  # fmt: skip
+    phase = Phase("layer_norm", "aiv", core, cores, body, tuple(f.all), tuple(buffers))
+    return Program(f"layer_norm_{rows}x{D}", load_device(DEVICE), (x, gamma, beta, y), (phase,))
