@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
 
-from akg_py import te
+from akg_py import dtypes, te
 from akg_py.cost.space import BoundSpace, Config, SearchSpace
 from akg_py.errors import SpaceError, UnsupportedError
 from akg_py.ops.workload import Workload
@@ -175,6 +176,45 @@ def device_digest(target: str | Target) -> str:
     return load_device(found.name).digest
 
 
+def peak_rates(target: str | Target) -> dict[str, float]:
+    """Peaks of a simulated device, per second: `flops_f16`, `flops_f32` (cube), `copy_bytes` (GM and UB); else {}."""
+    found = find_target(target)
+    if found.family == "cpu":
+        return {}
+    from akg_py.ascend.device import load_device
+
+    device = load_device(found.name)
+    clock = float(device["clock.nominal_ghz"]) * 1e9
+    fractals = device.cores("aic") * clock
+    return {
+        "flops_f16": fractals * 2 * 16 * 16 * 16 / device["cube.fractal_cycles_f16"],
+        "flops_f32": fractals * 2 * 16 * 8 * 16 / device["cube.fractal_cycles_f32"],
+        "copy_bytes": device.cores("aiv") * clock * device["copy.bytes_per_cycle"],
+    }
+
+
+def workload_sizes(workload: Workload) -> dict[str, Any]:
+    """Names that formulas may use for the workload, with their values.
+
+    Those of `Operator.sizes`, and `flops`, `input_bytes`, `output_bytes` (all tensors), `tile_bytes` (of
+    one element of every tensor that is as large as the first output).
+    """
+
+    def total(tensors: tuple[te.Tensor, ...]) -> int:
+        return sum(math.prod(t.shape) * dtypes.size_bytes(t.dtype) for t in tensors)
+
+    shape = workload.outputs[0].shape
+    sizes: dict[str, Any] = {
+        "input_bytes": total(workload.inputs), "output_bytes": total(workload.outputs),
+        "tile_bytes": sum(dtypes.size_bytes(t.dtype) for t in workload.args if t.shape == shape),
+    }  # fmt: skip
+    operator = workload.operator
+    if operator is not None:
+        sizes |= operator.sizes(workload.attrs)
+        sizes["flops"] = operator.count_flops(workload.attrs)
+    return sizes
+
+
 def task(workload: Workload | str | Any, target: str | Target) -> Task:
     """The tunable task of a workload (text, output tensors, or a Workload) on a target.
 
@@ -185,8 +225,6 @@ def task(workload: Workload | str | Any, target: str | Target) -> Task:
     found_target = find_target(target)
     what = Workload.of(workload)
     found = find_schedule(what.op, found_target)
-    operator = what.operator
-    assert operator is not None
-    sizes = {**device_sizes(found_target), **operator.sizes(what.attrs), "flops": operator.count_flops(what.attrs)}
+    sizes = {**device_sizes(found_target), **workload_sizes(what)}
     space = SearchSpace.load(found.space_text, found.origin, sizes)
     return Task(what, found_target, space.bind(sizes), found)

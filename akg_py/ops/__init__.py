@@ -4,13 +4,13 @@ from akg_py.ops.elementwise import add, bias_add, gelu, gelu_value, mul, relu, s
 from akg_py.ops.matmul import batch_matmul, matmul
 from akg_py.ops.norm import layer_norm, rms_norm, softmax
 from akg_py.ops.registry import (
-    Attribute, Declared, Operator, Part, choice, declare, dtype, extent, get, number, operators, parse_text,
+    Attribute, Declared, Operator, choice, declare, dtype, extent, get, number, operators, parse_text,
     register, shape,
 )  # fmt: skip
 from akg_py.ops.workload import Workload, canonical_text
 
 __all__ = [
-    "Attribute", "Declared", "Operator", "Part", "Workload", "add", "batch_matmul", "bias_add", "canonical_text",
+    "Attribute", "Declared", "Operator", "Workload", "add", "batch_matmul", "bias_add", "canonical_text",
     "choice", "declare", "dtype", "extent", "gelu", "gelu_value", "get", "layer_norm", "matmul", "mul", "number",
     "operators", "parse_text", "register", "relu", "rms_norm", "scale_shift", "shape", "sigmoid", "silu", "softmax",
     "swiglu",

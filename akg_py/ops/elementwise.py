@@ -12,7 +12,7 @@ from typing import Any
 
 from akg_py import te
 from akg_py.errors import ExpressionError
-from akg_py.ops.registry import Attrs, Part, choice, dtype, number, register, shape
+from akg_py.ops.registry import choice, dtype, number, register, shape
 from akg_py.te.tensor import Tensor
 
 Declaration = tuple[list[Tensor], list[Tensor]]
@@ -101,25 +101,13 @@ def scale_shift(X: Tensor, scale: float, shift: float) -> Tensor:
     return _map(lambda x: _relu(x * scale + shift), X, name="scale_shift")
 
 
-def rows_part(row_inputs: int, whole_inputs: int = 0) -> Callable[[Attrs, Callable[[int, int], slice]], Part]:
-    """A sampler of rows: the first inputs are cut along rows, the last ones taken whole."""
-
-    def part(attrs: Attrs, pick: Callable[[int, int], slice]) -> Part:
-        rows, cols = flat(attrs["shape"])
-        r = pick(rows, 64)
-        inputs = ((r, slice(None)),) * row_inputs + ((slice(None),),) * whole_inputs
-        return Part({**attrs, "shape": (r.stop - r.start, cols)}, inputs, ((r, slice(None)),))
-
-    return part
-
-
 def _unary(name: str, function: Callable[..., Tensor], about: str, cost: int, *attributes: Any) -> None:
     def declare(shape: tuple[int, ...], dtype: str, **attrs: Any) -> Declaration:
         X = te.placeholder(flat(shape), dtype, name="X")
         return [X], [function(X, **attrs)]
 
     register(
-        name, [shape(), *attributes, dtype()], about=about, part=rows_part(1),
+        name, [shape(), *attributes, dtype()], about=about,
         flops=lambda a: cost * math.prod(a["shape"]), exact=cost <= 2,
     )(declare)  # fmt: skip
 
@@ -130,7 +118,7 @@ def _binary(name: str, function: Callable[..., Tensor], about: str, cost: int) -
         return [X, Y], [function(X, Y)]
 
     register(
-        name, [shape(), dtype()], about=about, part=rows_part(2),
+        name, [shape(), dtype()], about=about,
         flops=lambda a: cost * math.prod(a["shape"]), exact=cost <= 2,
     )(declare)  # fmt: skip
 
@@ -146,7 +134,7 @@ _binary("swiglu", swiglu, "silu(x) y", 6)
 
 
 @register(
-    "bias_add", [shape(), dtype()], about="x[i,j] + bias[j]", part=rows_part(1, 1),
+    "bias_add", [shape(), dtype()], about="x[i,j] + bias[j]",
     flops=lambda a: math.prod(a["shape"]), exact=True,
 )  # fmt: skip
 def _declare_bias_add(shape: tuple[int, ...], dtype: str) -> Declaration:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from akg_py import dtypes, te
 from akg_py.errors import ExpressionError
-from akg_py.ops.registry import Attrs, Part, dtype, extent, register
+from akg_py.ops.registry import dtype, extent, register
 from akg_py.te.tensor import Tensor
 
 Declaration = tuple[list[Tensor], list[Tensor]]
@@ -59,21 +58,9 @@ def batch_matmul(A: Tensor, B: Tensor, out_dtype: str | None = None, name: str =
     return full if acc == out else te.compute((batch, M, N), lambda b, i, j: full[b, i, j].astype(out), name=name)
 
 
-def _matmul_part(attrs: Attrs, pick: Callable[[int, int], slice]) -> Part:
-    i, j = pick(attrs["m"], 64), pick(attrs["n"], 64)
-    smaller = {**attrs, "m": i.stop - i.start, "n": j.stop - j.start}
-    return Part(smaller, ((i, slice(None)), (slice(None), j)), ((i, j),))
-
-
-def _batch_part(attrs: Attrs, pick: Callable[[int, int], slice]) -> Part:
-    b, i, j = pick(attrs["b"], 1), pick(attrs["m"], 64), pick(attrs["n"], 64)
-    smaller = {**attrs, "b": b.stop - b.start, "m": i.stop - i.start, "n": j.stop - j.start}
-    return Part(smaller, ((b, i, slice(None)), (b, slice(None), j)), ((b, i, j),))
-
-
 @register(
     "matmul", [extent("m"), extent("n"), extent("k"), dtype()], about="C[m,n] = A[m,k] @ B[k,n]",
-    flops=lambda a: 2 * a["m"] * a["n"] * a["k"], unit="cube", part=_matmul_part, exact=True,
+    flops=lambda a: 2 * a["m"] * a["n"] * a["k"], unit="cube", exact=True,
 )  # fmt: skip
 def _declare_matmul(m: int, n: int, k: int, dtype: str) -> Declaration:
     A, B = te.placeholder((m, k), dtype, name="A"), te.placeholder((k, n), dtype, name="B")
@@ -83,7 +70,7 @@ def _declare_matmul(m: int, n: int, k: int, dtype: str) -> Declaration:
 @register(
     "batch_matmul", [extent("b"), extent("m"), extent("n"), extent("k"), dtype()],
     about="C[b,m,n] = A[b,m,k] @ B[b,k,n]", flops=lambda a: 2 * a["b"] * a["m"] * a["n"] * a["k"], unit="cube",
-    part=_batch_part, exact=True,
+    exact=True,
 )  # fmt: skip
 def _declare_batch_matmul(b: int, m: int, n: int, k: int, dtype: str) -> Declaration:
     A, B = te.placeholder((b, m, k), dtype, name="A"), te.placeholder((b, k, n), dtype, name="B")

@@ -10,7 +10,7 @@ from typing import Any
 
 from akg_py import te
 from akg_py.errors import ExpressionError
-from akg_py.ops.elementwise import Declaration, flat, gelu_value, rows_part, wide
+from akg_py.ops.elementwise import Declaration, flat, gelu_value, wide
 from akg_py.ops.registry import dtype, number, register, shape
 from akg_py.te.tensor import Tensor
 
@@ -85,7 +85,7 @@ def rms_norm(X: Tensor, gamma: Tensor, epsilon: float = 1e-5) -> Tensor:
 
 
 @register(
-    "softmax", [shape(), dtype()], about="along the last axis", part=rows_part(1),
+    "softmax", [shape(), dtype()], about="along the last axis",
     flops=lambda a: 5 * math.prod(a["shape"]),
 )  # fmt: skip
 def _declare_softmax(shape: tuple[int, ...], dtype: str) -> Declaration:
@@ -101,7 +101,7 @@ def _declare_layer_norm(activation: str, shape: tuple[int, ...], epsilon: float,
 
 @register(
     "layer_norm", [shape(), number("epsilon", 1e-5), dtype()], about="along the last axis, with gamma and beta",
-    part=rows_part(1, 2), flops=lambda a: 8 * math.prod(a["shape"]),
+    flops=lambda a: 8 * math.prod(a["shape"]),
 )  # fmt: skip
 def _declare_plain_layer_norm(shape: tuple[int, ...], epsilon: float, dtype: str) -> Declaration:
     return _declare_layer_norm("", shape, epsilon, dtype)
@@ -109,7 +109,7 @@ def _declare_plain_layer_norm(shape: tuple[int, ...], epsilon: float, dtype: str
 
 @register(
     "layer_norm_gelu", [shape(), number("epsilon", 1e-5), dtype()], about="layer_norm and gelu in one kernel",
-    part=rows_part(1, 2), flops=lambda a: 17 * math.prod(a["shape"]),
+    flops=lambda a: 17 * math.prod(a["shape"]),
 )  # fmt: skip
 def _declare_layer_norm_gelu(shape: tuple[int, ...], epsilon: float, dtype: str) -> Declaration:
     return _declare_layer_norm("gelu", shape, epsilon, dtype)
@@ -117,7 +117,7 @@ def _declare_layer_norm_gelu(shape: tuple[int, ...], epsilon: float, dtype: str)
 
 @register(
     "rms_norm", [shape(), number("epsilon", 1e-5), dtype()], about="along the last axis, with gamma",
-    part=rows_part(1, 1), flops=lambda a: 5 * math.prod(a["shape"]),
+    flops=lambda a: 5 * math.prod(a["shape"]),
 )  # fmt: skip
 def _declare_rms_norm(shape: tuple[int, ...], epsilon: float, dtype: str) -> Declaration:
     X, gamma = te.placeholder(flat(shape), dtype, name="X"), te.placeholder(shape[-1:], dtype, name="gamma")

@@ -1,8 +1,7 @@
 """Operators by name: typed attributes in, te tensors out.
 
-An `Operator` pairs a declaration function with what text needs: how to read each attribute, which
-sizes search-space formulas may use, and which part of a big output stands for all of it when values
-are checked. `declare` is the door that text, files and profiles go through.
+An `Operator` pairs a declaration function with what text needs: how to read each attribute, and which
+sizes search-space formulas may use. `declare` is the door that text, files and profiles go through.
 """
 
 from __future__ import annotations
@@ -135,24 +134,6 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A smaller declaration whose output is a piece of a bigger one's.
-
-    Attributes:
-        attrs: of the smaller declaration.
-        inputs: the piece of each input it needs.
-        outputs: the piece of each output it computes.
-    """
-
-    attrs: Attrs
-    inputs: tuple[tuple[slice, ...], ...]
-    outputs: tuple[tuple[slice, ...], ...]
-
-
-Split = Callable[[Attrs, Callable[[int, int], slice]], Part]
-
-
-@dataclass(frozen=True, slots=True)
 class Operator:
     """A named operator.
 
@@ -160,7 +141,6 @@ class Operator:
         declare: takes the attributes by keyword; returns (inputs, outputs).
         flops: operations of one call, for shares of peak and for limits of checks.
         unit: which unit's peak a share refers to, cube or vector.
-        part: picks a piece of the output, for sampled checks of values; None means checks are full.
         exact: whether small-integer data gives the same bits in any order of evaluation.
         source: file of the declaration: a worker process loads it when it isn't akg_py's own.
     """
@@ -171,7 +151,6 @@ class Operator:
     about: str = ""
     flops: Callable[[Attrs], int] | None = None
     unit: str = "vector"
-    part: Split | None = None
     exact: bool = False
     source: str = ""
 
@@ -237,7 +216,6 @@ def register(
     about: str = "",
     flops: Callable[[Attrs], int] | None = None,
     unit: str = "vector",
-    part: Split | None = None,
     exact: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a declaration function an operator that text, the tuner and the command line know.
@@ -259,7 +237,7 @@ def register(
         if before is not None and before.source != source:
             raise ExpressionError(f"operator {name} exists already, from {before.source}", hint="choose another name")
         _OPERATORS[name] = Operator(
-            name, tuple(attributes), declare_function, about, flops, unit, part, exact, source
+            name, tuple(attributes), declare_function, about, flops, unit, exact, source
         )
         return declare_function
 

@@ -132,7 +132,7 @@ def _read(path: Path, problems: list[str]) -> Iterator[Record]:
         except (ValueError, RecursionError):
             if number == len(lines):
                 problems.append(f"{where}: torn (a write was cut short); skipped")
-            elif number == 1 and not raw.startswith(_HEADER_START):
+            elif number == 1 and not (raw.startswith(_HEADER_START) or _HEADER_START.startswith(raw)):
                 raise _foreign(path) from None
             else:
                 problems.append(f"{where}: no JSON; skipped")
@@ -180,6 +180,8 @@ def _foreign(path: Path) -> DatabaseError:
 def _locked(path: Path, timeout_seconds: float = 60.0) -> Iterator[None]:
     import filelock
 
+    if not path.parent.is_dir():
+        raise DatabaseError(f"no such directory: {path.parent}", where=str(path), hint="make it first")
     lock = filelock.FileLock(str(path) + ".lock", timeout=timeout_seconds)
     try:
         lock.acquire()

@@ -132,7 +132,7 @@ class _Worker:
         self.stop()
         self._log = tempfile.TemporaryFile()
         self._answers = queue.SimpleQueue()
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "AKG_PY_WORKER": "1"}
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
             env.setdefault(name, "1")
         self.process = subprocess.Popen(
