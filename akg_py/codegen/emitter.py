@@ -44,7 +44,7 @@ def emit_func(func: Func, inplace: Mapping[Buffer, Buffer] | None = None, proces
     if func.level != "loops":
         raise InternalError(f"code for a Func at level {func.level}")
     processor = processor or host()
-    module = Module()
+    module = Module(processor.has_fma)
     name = re.sub(r"\W", "_", func.name) or "kernel"
     alias = {id(out): id(given) for out, given in (inplace or {}).items()}
     shared = set(alias) | set(alias.values())

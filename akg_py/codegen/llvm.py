@@ -80,7 +80,8 @@ class Block:
 class Module:
     """Functions, and declarations made on demand."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_fma: bool = True) -> None:
+        self.has_fma = has_fma
         self.functions: list[str] = []
         self.declarations: dict[str, str] = {}
         self.definitions: dict[str, str] = {}
