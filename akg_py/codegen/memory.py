@@ -112,6 +112,27 @@ def st(typingctx: Any, address: Any, value: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def ldu(typingctx: Any, address: Any) -> Any:
+    """The int64 at any `address`."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return load(builder, args[0], I64)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def stu(typingctx: Any, address: Any, value: Any) -> Any:
+    """Store an int64 at any address."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        store(builder, args[1], args[0])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def ldf(typingctx: Any, address: Any) -> Any:
     """The float64 at `address`."""
 
@@ -151,6 +172,16 @@ def st8(typingctx: Any, address: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def ld16(typingctx: Any, address: Any) -> Any:
+    """The two bytes at `address`, unsigned."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.zext(load(builder, args[0], I16, 1), I64)
+
+    return types.int64(types.int64), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
