@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from akg_py.ir.expr import Affine, Binary, Const, Expr, Select, Var, bounds, ceildiv, const, maximum, minimum, same
+from akg_py.ir.expr import Affine, Binary, Const, Expr, Select, Var, bounds, ceildiv, const, maximum, minimum
 from akg_py.te.stage import Fuse, Singleton, Split, StageState
 from akg_py.te.tensor import IterVar
 
@@ -62,6 +62,8 @@ class Domain:
 
     def value(self, axis: IterVar, leaf: Mapping[IterVar, Expr]) -> Expr:
         """Position on `axis`, counted from the start of the region, in terms of the loops."""
+        if axis in leaf:
+            return leaf[axis]
         if axis in self._split:
             r = self._split[axis]
             return self.value(r.outer, leaf) * self.static[r.inner] + self.value(r.inner, leaf)
@@ -69,12 +71,29 @@ class Domain:
             f = self._fuse[axis]
             fused, size = self.value(f.fused, leaf), max(self.static[f.inner], 1)
             return fused // size if axis is f.outer else fused % size
-        return leaf[axis]
+        raise KeyError(axis)
 
-    def guards(self, leaf: Mapping[IterVar, Expr]) -> list[tuple[Expr, Expr]]:
-        """Pairs (value, bound): a point is in the region iff every value is below its bound."""
+    def data_sides(self, leaf: IterVar) -> list[IterVar]:
+        """The data axes that were fused with reduce axes on the way to the loop `leaf`."""
+        for parent, r in self._split.items():
+            if leaf is r.outer or leaf is r.inner:
+                return [] if not parent.is_reduce else self.data_sides(parent)
+        for f in {id(f): f for f in self._fuse.values()}.values():
+            if leaf is f.fused:
+                return [x for side in (f.outer, f.inner) for x in (self.data_sides(side) if side.is_reduce else [side])]
+        return []
+
+    def guards(self, leaf: Mapping[IterVar, Expr], data_only: bool = False) -> list[tuple[Expr, Expr]]:
+        """Pairs (value, bound): a point is in the region iff every value is below its bound.
+
+        Args:
+            leaf: values of the loops, or of axes that loops come from.
+            data_only: leave out what concerns reduce axes.
+        """
         result = []
         for axis in self.static:
+            if data_only and axis.is_reduce:
+                continue
             bound = self.extents.get(axis, const(self.static[axis]))
             if axis in self._split or axis in self._fuse:
                 value = self.value(axis, leaf)
@@ -93,6 +112,8 @@ class Domain:
     def _range(self, axis: IterVar, extent: Expr, leaf_value: Callable[[IterVar], Expr | None]) -> Range:
         if axis in self._split:
             r = self._split[axis]
+            if self._is_inside(axis, leaf_value):
+                return Range(const(0), extent - 1)
             chunk = self.static[r.inner]
             outer = self._range(r.outer, ceildiv(extent, chunk), leaf_value)
             start = outer.lo * chunk
@@ -100,8 +121,6 @@ class Domain:
             if outer.is_point:
                 value = start + inner.lo
                 return Range(value, value) if inner.is_point else Range(value, start + inner.hi)
-            if same(outer.lo, const(0)) and not inner.is_point and outer.hi is not outer.lo and _full(inner, chunk):
-                return Range(start, minimum(outer.hi * chunk + chunk, extent) - 1)
             return Range(start + inner.lo, minimum(outer.hi * chunk + inner.hi, extent - 1))
         if axis in self._fuse:
             f = self._fuse[axis]
@@ -116,9 +135,14 @@ class Domain:
         value_or_none = leaf_value(axis)
         return Range(const(0), extent - 1) if value_or_none is None else Range(value_or_none, value_or_none)
 
-
-def _full(r: Range, extent: int) -> bool:
-    return bounds(r.lo)[1] <= 0 and bounds(r.hi)[0] >= extent - 1
+    def _is_inside(self, axis: IterVar, leaf_value: Callable[[IterVar], Expr | None]) -> bool:
+        """Whether every loop that moves `axis` lies inside, so that it takes all its values."""
+        if axis in self._split:
+            r = self._split[axis]
+            return self._is_inside(r.outer, leaf_value) and self._is_inside(r.inner, leaf_value)
+        if axis in self._fuse:
+            return self._is_inside(self._fuse[axis].fused, leaf_value)
+        return leaf_value(axis) is None
 
 
 def relax(e: Expr, ranges: Mapping[Var, Range]) -> Range | None:

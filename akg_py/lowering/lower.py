@@ -133,7 +133,8 @@ class Placed:
     Attributes:
         start: first index of the region on each root axis.
         enclosing: the loop variables around its nest.
-        leaf: the loop variable of each leaf.
+        loop_var: the variable of each leaf's loop.
+        leaf: its value: the variable, or 0 for a loop of one iteration.
         loop_extent: extent of each leaf's loop, tightened to the region.
         residual: conditions that no loop extent expresses.
     """
@@ -142,6 +143,7 @@ class Placed:
     domain: Domain
     start: dict[IterVar, Expr]
     enclosing: frozenset[Var]
+    loop_var: dict[IterVar, Var]
     leaf: dict[IterVar, Expr]
     loop_extent: dict[IterVar, Expr]
     residual: list[Expr]
@@ -214,6 +216,7 @@ def _region(
 ) -> list[Range]:
     """What the consumers of `stage` read of it inside the loops `enclosing`."""
     shape = stage.outputs[0].shape
+    loops = {v: p.loop_extent[a] for p in placed.values() for a, v in p.leaf.items() if isinstance(v, Var)}
     regions: list[Range | None] = [None] * len(shape)
     for consumer in state.consumers(stage):
         user = placed[consumer.name]
@@ -230,10 +233,13 @@ def _region(
             value = user.leaf[a]
             return value if all(v in enclosing for v in free_vars(value)) else None
 
-        ranges = {
-            a: Range(r.lo + user.start[a], r.hi + user.start[a]) if not r.is_point else _point(r.lo + user.start[a])
-            for a, r in user.domain.ranges(outside).items()
-        }
+        ranges: dict[Var, Range] = {}
+        for a, r in user.domain.ranges(outside).items():
+            lo = _spread(r.lo + user.start[a], enclosing, loops)
+            hi = lo if r.is_point else _spread(r.hi + user.start[a], enclosing, loops)
+            if lo is None or hi is None:  # the whole axis
+                lo = hi = Range(const(a.lo), const(a.lo + a.extent - 1))
+            ranges[a] = lo if r.is_point else Range(lo.lo, hi.hi)
         for e in consumer.op.body:
             for load in _loads_of(e, stage.outputs):
                 for d, index in enumerate(load.indices):
@@ -244,8 +250,16 @@ def _region(
     return [r if r is not None else Range(const(0), const(n - 1)) for r, n in zip(regions, shape, strict=True)]
 
 
-def _point(e: Expr) -> Range:
-    return Range(e, e)
+def _spread(e: Expr, enclosing: frozenset[Var], loops: dict[Var, Expr]) -> Range | None:
+    """Range of `e` while the loops that are not `enclosing` run; None if it can't be told."""
+    inside = {v for v in free_vars(e) if v not in enclosing}
+    if not inside:
+        return Range(e, e)
+    ranges: dict[Var, Range] = {}
+    for v in inside:
+        last = _spread(loops[v] - 1, enclosing, loops)
+        ranges[v] = Range(const(0), last.hi if last is not None else const(v.hi))
+    return relax(e, ranges)
 
 
 def _loads_of(e: Expr, tensors: Sequence[Tensor]) -> list[Load]:
@@ -258,24 +272,26 @@ def _make_nest(
     stage: StageState, start: dict[IterVar, Expr], extents: dict[IterVar, Expr], enclosing: frozenset[Var], parent: Placed | None
 ) -> Placed:
     domain = Domain(stage, extents)
+    loop_var: dict[IterVar, Var] = {}
     leaf: dict[IterVar, Expr] = {}
     loop_extent: dict[IterVar, Expr] = {}
     for a in stage.leaves:
         size = domain.static[a]
         loop_extent[a] = extents.get(a, const(size))
-        leaf[a] = Var(a.name, INDEX, 0, max(size - 1, 0))
+        loop_var[a] = Var(a.name, INDEX, 0, max(size - 1, 0))
+        leaf[a] = loop_var[a] if size > 1 else const(0)
     residual = []
     for value, bound in domain.guards(leaf):
         if not _fold_guard(stage, value, bound, leaf, loop_extent):
             residual.append(binary("<", value, bound))
-    return Placed(stage, domain, start, enclosing, leaf, loop_extent, residual, (), parent)
+    return Placed(stage, domain, start, enclosing, loop_var, leaf, loop_extent, residual, (), parent)
 
 
 def _fold_guard(
     stage: StageState, value: Expr, bound: Expr, leaf: dict[IterVar, Expr], loop_extent: dict[IterVar, Expr]
 ) -> bool:
     """Express `value < bound` by loop extents; False if that can't be done exactly."""
-    position = {leaf[a]: n for n, a in enumerate(stage.leaves)}
+    position = {leaf[a]: n for n, a in enumerate(stage.leaves) if isinstance(leaf[a], Var)}
 
     def latest(e: Expr) -> int:
         return max((position[v] for v in free_vars(e) if v in position), default=-1)
@@ -349,15 +365,14 @@ class _Emitter:
             for a in reversed(attached):
                 for buffer in reversed(a.buffers):
                     body = Alloc(buffer, body, self._origin(a))
-        loop = self._for(p, axis, p.leaf[axis], p.loop_extent[axis], stage.mark(axis), body)
+        loop = self._for(p, axis, p.loop_var[axis], p.loop_extent[axis], stage.mark(axis), body)
         mark = stage.mark(axis)
         if mark.tensorize:
             check_tensorize(stage, axis, mark.tensorize, {a: p.loop_extent[a] for a in stage.leaves}, mark.place)
             return Intrinsic(mark.tensorize, loop, self._origin(p, axis))
         return loop
 
-    def _for(self, p: Placed, axis: IterVar, var: Expr, extent: Expr, mark: LoopMark, body: Stmt) -> Stmt:
-        assert isinstance(var, Var)
+    def _for(self, p: Placed, axis: IterVar, var: Var, extent: Expr, mark: LoopMark, body: Stmt) -> Stmt:
         return For(var, extent, mark.kind, body, self._origin(p, axis), mark.pragmas)
 
     def _guarded(self, p: Placed, body: Stmt, leaf: dict[IterVar, Expr]) -> Stmt:
@@ -376,8 +391,11 @@ class _Emitter:
         """Store the identity (or init) for the data loops inside the first reduce loop."""
         stage = p.stage
         inner = [a for a in stage.leaves[depth:] if not a.is_reduce]
+        fused = [x for a in stage.leaves[depth:] if a.is_reduce for x in p.domain.data_sides(a)]
+        inner += dict.fromkeys(fused)  # data axes fused with reduce axes run on their own here
         fresh = {a: Var(f"{a.name}.init", INDEX, 0, max(p.domain.static[a] - 1, 0)) for a in inner}
-        leaf = {a: fresh.get(a, v) for a, v in p.leaf.items() if a in fresh or not a.is_reduce}
+        leaf: dict[IterVar, Expr] = {a: v for a, v in p.leaf.items() if not a.is_reduce}
+        leaf.update(fresh)
         first = stage.op.body[0]
         assert isinstance(first, Reduce)
         combiner = _widened(first.combiner, p.buffers)
@@ -388,13 +406,19 @@ class _Emitter:
             values = combiner.identity
         stored = tuple(cast(b.dtype, v) for b, v in zip(p.buffers, values, strict=True))
         body: Stmt = Store(p.buffers, self._indices(p, leaf), stored, self._origin(p))
-        body = self._guarded(p, body, leaf)
-        rename = {p.leaf[a]: fresh[a] for a in inner}
+        if fused:
+            for value, bound in p.domain.guards(leaf, data_only=True):
+                body = If(binary("<", value, bound), body, None, self._origin(p))
+        else:
+            body = self._guarded(p, body, leaf)
+        rename = {p.leaf[a]: fresh[a] for a in inner if a in p.leaf}
         reduce_vars = {p.leaf[a] for a in stage.leaves if a.is_reduce}
         for a in reversed(inner):
-            extent = substitute(p.loop_extent[a], rename)  # type: ignore[arg-type]
-            if free_vars(extent) & reduce_vars:
-                extent = const(p.domain.static[a])
+            extent = const(p.domain.static[a])
+            if not fused:
+                extent = substitute(p.loop_extent[a], rename)  # type: ignore[arg-type]
+                if free_vars(extent) & reduce_vars:
+                    extent = const(p.domain.static[a])
             mark = stage.mark(a)
             kind = mark.kind if mark.kind in ("vector", "unroll", "parallel", "core") else "serial"
             body = For(fresh[a], extent, kind, body, self._origin(p, a))

@@ -1,5 +1,7 @@
 """Tensor expressions: declare (placeholder, compute), schedule (create_schedule), evaluate (the oracle)."""
 
+from akg_py.te.error_bound import Bounded, evaluate_with_bound
+from akg_py.te.evaluate import evaluate, graph_inputs
 from akg_py.te.intrin import TensorIntrin, decl_tensor_intrin
 from akg_py.te.math import *  # noqa: F403
 from akg_py.te.math import __all__ as _math_names
@@ -9,6 +11,6 @@ from akg_py.te.tensor import make_cast as cast
 from akg_py.te.trace import Step, Trace
 
 __all__ = [
-    "ComputeOp", "IterVar", "PlaceholderOp", "Schedule", "Stage", "Step", "Tensor", "TensorIntrin", "Trace", "cast",
-    "compute", "create_schedule", "decl_tensor_intrin", "placeholder", "reduce_axis", "thread_axis", *_math_names,
+    "Bounded", "ComputeOp", "IterVar", "PlaceholderOp", "Schedule", "Stage", "Step", "Tensor", "TensorIntrin", "Trace", "cast",
+    "compute", "create_schedule", "decl_tensor_intrin", "evaluate", "evaluate_with_bound", "graph_inputs", "placeholder", "reduce_axis", "thread_axis", *_math_names,
 ]  # fmt: skip

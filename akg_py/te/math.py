@@ -16,8 +16,8 @@ from akg_py.te.tensor import IterVar, Tensor
 
 
 def _call(name: str, *args: object) -> Expr:
-    if any(isinstance(a, Tensor) for a in args):
-        tensor = next(a for a in args if isinstance(a, Tensor))
+    tensor = next((a for a in args if isinstance(a, Tensor)), None)
+    if tensor is not None:
         raise ExpressionError(
             f"{name} works on elements, not on tensor {tensor.name}",
             hint=f"te.compute({tensor.name}.shape, lambda *i: te.{name}({tensor.name}(*i)))",

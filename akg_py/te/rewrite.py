@@ -66,7 +66,7 @@ def cache_write(state: ScheduleState, stage: StageState, scope: str) -> tuple[Sc
     body = tuple(substitute(e, to_fresh) for e in op.body)
     new_op = _make(name, axis, op.reduce_axis, body, op)
     data, moved, mixed = _partition(stage)
-    if mixed:
+    if mixed is not None:
         raise ScheduleError(
             f"{stage.name}: can't cache_write: {mixed.name} fuses data and reduce axes", hint="cache_write first, then fuse"
         )
@@ -140,7 +140,7 @@ def rfactor(
     if stage.is_inline:
         raise ScheduleError(f"{stage.name}: can't rfactor an inlined stage")
     data, reduce_relations, mixed = _partition(stage)
-    if mixed:
+    if mixed is not None:
         raise ScheduleError(f"{stage.name}: can't rfactor: {mixed.name} fuses data and reduce axes")
     rank = len(op.axis) + 1
     position = factor_axis + rank if factor_axis < 0 else factor_axis
@@ -189,6 +189,13 @@ def rfactor(
         stage, op=new_op, relations=data, leaves=(*(a for a in stage.leaves if not a.is_reduce), final),
         marks={a: m for a, m in stage.marks.items() if not a.is_reduce},
     )  # fmt: skip
-    return state.with_stage(new).with_inserted(rf, before=stage.name), rf.outputs
+    state = state.with_stage(new).with_inserted(rf, before=stage.name)
+    successor = {leaf: factored, **others}
+    stages = []
+    for s in state.stages:  # what was attached at a reduce loop feeds the new stage now
+        if s.attached_to and s.attached_to[0] == stage.name and s.attached_to[1] in successor:
+            s = replace(s, attach=(name, successor[s.attached_to[1]]))
+        stages.append(s)
+    return replace(state, stages=tuple(stages)), rf.outputs
 
 

@@ -398,6 +398,9 @@ class Stage:
         if self._state.is_output:
             raise self._error(f"can't compute {self.name} at {target.name}: an output stays at the root",
                               "cache_write it and attach the cache")  # fmt: skip
+        if target._state.is_inline:
+            raise self._error(f"can't compute {self.name} at {target.name}: that is inlined and has no loops",
+                              f"attach to the stage that uses {target.name}")  # fmt: skip
         self._check_uses(target)
         self._update(replace(self._state, attach=(target.name, leaf)), "compute_at", target.name, leaf.name)
 
@@ -428,7 +431,11 @@ class Stage:
         if len(s.outputs) > 1:
             raise self._error("can't inline a stage with several outputs", "compute_at instead")
         if s.is_output:
-            raise self._error("can't inline an output")
+            raise self._error("can't inline an output", "inline its producers, or schedule it at the root")
+        inside = [o.name for o in self._schedule._state.stages if o.attached_to and o.attached_to[0] == self.name]
+        if inside:
+            raise self._error(f"can't inline it: {', '.join(inside)} is computed inside its loops",
+                              "compute_root those, or attach them to another stage, first")  # fmt: skip
         self._update(replace(s, attach=INLINE), "compute_inline")
 
     def compute_root(self) -> None:

@@ -1,0 +1,78 @@
+"""No schedule changes a value: random legal schedules against the root oracle, on every target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from akg_py import te
+from tests.comparison import assert_exact, assert_within_bound
+from tests.random_schedules import GRAPHS, Graph, available_targets, random_schedule, run
+
+MAKERS = pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
+
+
+def check(make: Callable[[], Graph], seed: int, target: str) -> None:
+    graph = make()
+    s = random_schedule(graph, seed)
+    feeds = graph.feeds(seed)
+    try:
+        actual = run(target, s, graph, feeds)
+        if graph.exact:
+            for a, e in zip(actual, te.evaluate(list(graph.outputs), feeds), strict=True):
+                assert_exact(a, e)
+        else:
+            assert_within_bound(actual, list(graph.outputs), feeds)
+    except Exception as e:
+        e.add_note(f"{graph.name}, seed {seed}, target {target}; the schedule:\n{s}")
+        raise
+
+
+@MAKERS
+@pytest.mark.parametrize("seed", range(8))
+def test_random_schedule_keeps_values(make: Callable[[], Graph], seed: int) -> None:
+    check(make, seed, "interpret")
+
+
+@pytest.mark.slow
+@MAKERS
+@pytest.mark.parametrize("block", range(10))
+def test_many_random_schedules_keep_values(make: Callable[[], Graph], block: int) -> None:
+    for seed in range(100 + 50 * block, 150 + 50 * block):
+        check(make, seed, "interpret")
+
+
+@pytest.mark.parametrize("target", [t for t in available_targets() if t != "interpret"])
+@MAKERS
+@pytest.mark.parametrize("seed", range(2))
+def test_random_schedule_on_a_compiled_target(
+    make: Callable[[], Graph], seed: int, target: str
+) -> None:
+    check(make, seed, target)
+
+
+@MAKERS
+def test_trace_replays_to_the_same_program(make: Callable[[], Graph]) -> None:
+    from akg_py.lowering import lower_schedule
+
+    for seed in range(10):
+        graph = make()
+        s = random_schedule(graph, seed)
+        replayed = te.create_schedule(list(graph.outputs))
+        replayed.apply(te.Trace.parse(str(s.trace)))
+        assert str(replayed) == str(s)
+        again = te.create_schedule(list(graph.outputs))
+        again.apply(te.Trace.from_json(s.trace.to_json()))
+        try:
+            text = str(lower_schedule(s, graph.args))
+        except te_errors():
+            continue
+        assert str(lower_schedule(replayed, graph.args)) == text
+        assert str(lower_schedule(again, graph.args)) == text
+
+
+def te_errors() -> type[Exception]:
+    from akg_py.errors import ScheduleError
+
+    return ScheduleError
