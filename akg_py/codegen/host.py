@@ -17,9 +17,11 @@ import numpy as np
 from akg_py.codegen import objects, threads
 from akg_py.codegen.arguments import Array, prepare
 from akg_py.codegen.emitter import Emitted, emit_func
+from akg_py.cost_types import Cost
 from akg_py.ir.stmt import Buffer, Func
 
 _ALIGN = 64
+_BATCHES = 7
 
 
 class Compiled:
@@ -113,21 +115,29 @@ class CpuKernel:
 
         return bound
 
-    def time(self, *arrays: Any, seconds: float = 0.1) -> Any:
-        """Measured seconds of one run: the best of several batches that take `seconds` in all."""
+    def time(self, *arrays: Any, seconds: float = 0.1) -> Cost:
+        """The measured time of one run on these arrays.
+
+        Args:
+            seconds: how long to measure, about.
+
+        Returns:
+            The best of seven batches, with the best and the median as the interval.
+        """
         bound = self.bind(*arrays)
         bound()
         start = time.perf_counter()
         bound()
-        once = max(time.perf_counter() - start, 1e-7)
-        batch = max(1, int(seconds / 5 / once))
-        best = once
-        for _ in range(5):
+        batch = max(1, int(seconds / _BATCHES / max(time.perf_counter() - start, 1e-7)))
+        measured = []
+        for _ in range(_BATCHES):
             start = time.perf_counter()
             for _ in range(batch):
                 bound()
-            best = min(best, (time.perf_counter() - start) / batch)
-        return best
+            measured.append((time.perf_counter() - start) / batch)
+        measured.sort()
+        interval = (measured[0], measured[_BATCHES // 2])
+        return Cost(measured[0], interval, 0.0, {}, {}, bound="not known", source="measured")
 
     @property
     def source(self) -> str:

@@ -20,7 +20,7 @@ from akg_py.codegen.values import Values
 from akg_py.codegen.workspace import Workspace
 from akg_py.errors import InternalError
 from akg_py.ir.expr import Binary, Const, Expr, Load, Select, Var, bounds, free_vars, is_index, linear_combination, loads, same, walk
-from akg_py.ir.stmt import Alloc, Buffer, For, If, Intrinsic, Seq, Stmt, Store, sub_exprs, walk_stmts
+from akg_py.ir.stmt import Alloc, Buffer, For, If, Intrinsic, Seq, Stmt, Store, sub_exprs, sub_stmts, walk_stmts
 
 MAX_COPIES = 64  # of a statement, by unrolling
 MAX_CELLS = 32  # accumulators of one loop
@@ -129,21 +129,18 @@ class Loops(Values):
                 if is_independent(s, self.alias):
                     emit_parallel(self, s)
                     return
-            if s.kind == "vector" and self._can_vectorise(s):
+            if self._takes_lanes(s) and not self._unrolls_for_registers(s):
                 self._over_lanes(s)
                 return
-        if extent is not None and (s.kind == "unroll" or self._unrolls_for_registers(s)) and self._may_copy(s, extent):
+        required = self._unrolls_for_registers(s)
+        if extent is not None and (required or (s.kind == "unroll" and self._may_copy(s, extent))):
             self.copies *= extent
             for i in range(extent):
                 self._at(s, Linear(const=i))
             self.copies //= extent
             return
-        if self.lanes == 1 and s.kind in ("serial", "unroll", "vector"):
-            if s.kind == "serial" and self._pays_off(s) and self._can_vectorise(s):
-                self._over_lanes(s)
-                return
-            if self._reduction(s):
-                return
+        if self.lanes == 1 and self._reduction(s):
+            return
         self._serial(s)
 
     def _at(self, s: For, where: Linear) -> None:
@@ -248,6 +245,7 @@ class Loops(Values):
         held: list[tuple[Buffer, set[Var]]] = []
         assume: list[tuple[Expr, int]] = []
         hoist: list[Expr] = []
+        lane_loops = self._lane_loops(s.body)
         for key, buffer in written.items():
             if key in self.registers or key in guarded or key in shared or key not in self.pointers:
                 continue
@@ -267,9 +265,9 @@ class Loops(Values):
             cells = 1
             for v, n in zip(moving, extents, strict=True):
                 assert n is not None
-                width = self._lane_count(inner[v]) if self.lanes == 1 and inner[v].kind == "vector" else 1
-                cells *= -(-n // width)
-            if cells > MAX_CELLS or not self._chain_is_static(s.body, buffer, moving, inner):
+                cells *= -(-n // (self._lane_count(inner[v]) if v in lane_loops else 1))
+            unrolled = moving - lane_loops
+            if cells > MAX_CELLS or not self._may_unroll(s.body, [inner[v] for v in unrolled]):
                 continue
             needed = [(inner[v].extent, n) for v, n in zip(moving, extents, strict=True)
                       if self._constant_extent(inner[v]) is None]  # fmt: skip
@@ -277,7 +275,7 @@ class Loops(Values):
                 continue
             assume += [(e, n) for e, n in needed if n is not None and not any(same(e, a) for a, _ in assume)]
             hoist += atoms
-            held.append((buffer, {v for v in moving if not (inner[v].kind == "vector" and self.lanes == 1)}))
+            held.append((buffer, unrolled))
         if not held:
             return None
         for atom in hoist:
@@ -299,17 +297,24 @@ class Loops(Values):
         hi = bounds(f.extent)[1]
         return hi if 0 < hi <= 4096 and is_index(f.extent) else None
 
-    def _chain_is_static(self, body: Stmt, buffer: Buffer, moving: set[Var], inner: dict[Var, For]) -> bool:
-        """Whether the loops that move an accumulator can all be unrolled or run over lanes."""
+    def _may_unroll(self, body: Stmt, loops: list[For]) -> bool:
         product, stores = 1, sum(isinstance(x, Store) for x in walk_stmts(body))
-        for v in moving:
-            f = inner[v]
-            if f.kind == "vector" and self.lanes == 1:
-                if not self._can_vectorise(f):
-                    return False
-            else:
-                product *= self._full_extent(f) or MAX_COPIES + 1
+        for f in loops:
+            product *= self._full_extent(f) or MAX_COPIES + 1
         return self.copies * product * stores <= MAX_COPIES
+
+    def _lane_loops(self, s: Stmt) -> set[Var]:
+        """Variables of the loops in `s` that will run over lanes."""
+        if self.lanes > 1:
+            return set()
+        if isinstance(s, For) and self._takes_lanes(s):
+            return {s.var}
+        return set().union(*(self._lane_loops(inner) for inner in sub_stmts(s)))
+
+    def _takes_lanes(self, s: For) -> bool:
+        if self._constant_extent(s) == 1:
+            return False
+        return (s.kind == "vector" or (s.kind == "serial" and self._pays_off(s))) and self._can_vectorise(s)
 
     # ------------------------------------------------------------ lanes
 
