@@ -137,7 +137,8 @@ class _Selector:
             case _:
                 nest = find_nest(s)
                 if nest is not None:
-                    self._select(nest, out)
+                    if not _is_empty(nest):
+                        self._select(nest, out)
                 elif isinstance(s, For):
                     self._in_loop(Loop(s.var, s.extent, origin=s.origin), s.body, out)
                 elif isinstance(s, Intrinsic):
@@ -377,6 +378,14 @@ def find_nest(s: Stmt) -> Nest | None:
                 return Nest(loops + update.loops, update.store, _renamed_init(init, update), name)
             case _:
                 return None
+
+
+def _is_empty(nest: Nest) -> bool:
+    """Whether a loop over an index of the store has no iteration."""
+    index_vars = {v for i in nest.store.indices for v in free_vars(i)}
+    return any(
+        isinstance(f.extent, Const) and f.extent.value <= 0 and (f.var in index_vars or nest.init is None) for f in nest.loops
+    )
 
 
 def _renamed_init(init: Nest, update: Nest) -> Store:

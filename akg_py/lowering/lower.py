@@ -197,7 +197,7 @@ def _buffer_name(stage: StageState, tensor: Tensor) -> str:
 def _outer_vars(parent: Placed, axis: IterVar) -> frozenset[Var]:
     """Loop variables of `parent` down to `axis`."""
     position = parent.stage.leaves.index(axis)
-    return frozenset(v for a in parent.stage.leaves[: position + 1] for v in free_vars(parent.leaf[a]))
+    return frozenset(parent.loop_var[a] for a in parent.stage.leaves[: position + 1])
 
 
 def _copies(stage: StageState, placed: dict[str, Placed]) -> int:
@@ -216,11 +216,11 @@ def _region(
 ) -> list[Range]:
     """What the consumers of `stage` read of it inside the loops `enclosing`."""
     shape = stage.outputs[0].shape
-    loops = {v: p.loop_extent[a] for p in placed.values() for a, v in p.leaf.items() if isinstance(v, Var)}
+    loops: dict[Var, Expr] = {v: p.loop_extent[a] for p in placed.values() for a, v in p.loop_var.items()}
     regions: list[Range | None] = [None] * len(shape)
     for consumer in state.consumers(stage):
         user = placed[consumer.name]
-        if not enclosing <= user.enclosing | {v for e in user.leaf.values() for v in free_vars(e)}:
+        if not enclosing <= user.enclosing | set(user.loop_var.values()):
             where = stage.attached_to
             raise ScheduleError(
                 f"{stage.name} is computed at {where[0] if where else '?'}.{where[1].name if where else '?'}, but "
@@ -279,11 +279,15 @@ def _make_nest(
         size = domain.static[a]
         loop_extent[a] = extents.get(a, const(size))
         loop_var[a] = Var(a.name, INDEX, 0, max(size - 1, 0))
-        leaf[a] = loop_var[a] if size > 1 else const(0)
+        leaf[a] = loop_var[a]
     residual = []
     for value, bound in domain.guards(leaf):
         if not _fold_guard(stage, value, bound, leaf, loop_extent):
             residual.append(binary("<", value, bound))
+    single = {loop_var[a]: const(0) for a, e in loop_extent.items() if isinstance(e, Const) and e.value == 1}
+    leaf = {a: single.get(v, v) for a, v in loop_var.items()}
+    loop_extent = {a: substitute(e, single) for a, e in loop_extent.items()}
+    residual = [substitute(e, single) for e in residual]
     return Placed(stage, domain, start, enclosing, loop_var, leaf, loop_extent, residual, (), parent)
 
 

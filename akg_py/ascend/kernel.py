@@ -1,0 +1,87 @@
+"""A kernel on a simulated Ascend part: values from the Program's table, times from the event engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from akg_py import dtypes
+from akg_py.ascend import check, timing, values
+from akg_py.ascend.device import Device
+from akg_py.ascend.emit import emit_program
+from akg_py.ascend.program import Program
+from akg_py.ascend.select import select_instructions
+from akg_py.codegen.arguments import prepare
+from akg_py.cost_types import Cost
+from akg_py.ir.stmt import Buffer, Func
+
+
+class AscendKernel:
+    """A Program with its Func and schedule.
+
+    `kernel(a, b, c)` writes the outputs in place; `c = kernel(a, b)` allocates and returns them.
+
+    Attributes:
+        func: the loop IR it was made from.
+        program: the instructions; prints as an assembly listing.
+        schedule: the completed schedule.
+        scalar_stages: stages with element operations on the scalar pipe, which is slow.
+    """
+
+    def __init__(self, func: Func, device: Device, *, schedule: Any = None, inplace: Mapping[Buffer, Buffer] | None = None) -> None:
+        self.func = func
+        self.schedule = schedule
+        self.inplace = dict(inplace or {})
+        selection = select_instructions(func)
+        self.scalar_stages = tuple(selection.scalar_stages)
+        self.program: Program = emit_program(func, selection, device)
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Run on the modelled memories of the device.
+
+        Raises:
+            ExpressionError: an argument has the wrong shape, dtype or kind, or overlaps an output.
+        """
+        ready = prepare(self.func.params, self.func.outputs, arrays, self.inplace)
+        values.execute(self.program, [*ready.arrays, *self._workspaces()])
+        return ready.finish()
+
+    def bind(self, *arrays: Any) -> Callable[[], Any]:
+        """The call on these arrays, for repeated runs."""
+        return lambda: self(*arrays)
+
+    def _workspaces(self) -> list[np.ndarray[Any, Any]]:
+        return [
+            np.empty(t.shape, dtypes.numpy_dtype(t.dtype)) for t in self.program.tensors if t.role == "workspace"
+        ]
+
+    def time(self, l2: str = "warm") -> Cost:
+        """The simulated time of one launch.
+
+        Args:
+            l2: "warm" if the tensors are in L2 (back-to-back launches), "cold" if they come from HBM.
+        """
+        return timing.simulate(self.program, l2=l2)
+
+    def profile(self, l2: str = "warm") -> Cost:
+        """Like `time`, with the cycles of the critical path attributed to pipes."""
+        return timing.simulate(self.program, l2=l2, attribute=True)
+
+    def check(self, *arrays: Any) -> list[Any]:
+        """Run the checking mode: undefined reads, races, deadlocks, flags, bounds. Empty if all is well.
+
+        Args:
+            arrays: as in a call, for programs whose checks depend on values; none otherwise.
+        """
+        return list(check.check(self.program))
+
+    @property
+    def source(self) -> str:
+        """The Program as an assembly listing with the origin of each instruction."""
+        return self.program.listing()
+
+    def __repr__(self) -> str:
+        params = ", ".join(f"{p.name}: {p.dtype}{list(p.shape)}" for p in self.func.params)
+        return f"<AscendKernel {self.func.name}({params}) on {self.program.device.name}>"

@@ -1,0 +1,5 @@
+"""Completes schedules for a target: appends what a user left out, and never alters what they wrote."""
+
+from akg_py.autoschedule.complete import complete_schedule
+
+__all__ = ["complete_schedule"]

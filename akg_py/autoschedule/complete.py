@@ -1,0 +1,57 @@
+"""Schedule completion: which stages sit together, then each root stage by what it computes.
+
+An untouched schedule gets everything; a partly written one keeps its steps and gets what is missing
+(scopes, staging, the core axis). Appended steps are marked `auto` in the trace.
+"""
+
+from __future__ import annotations
+
+from akg_py.ascend.device import load_device
+from akg_py.autoschedule.contraction import match_contraction, stage_contraction
+from akg_py.autoschedule.cpu import complete_cpu
+from akg_py.autoschedule.vector import fuse_vector_stages, stage_vector
+from akg_py.target import Target
+from akg_py.te.schedule import Schedule
+
+
+def complete_schedule(schedule: Schedule, target: Target, auto: str = "complete") -> Schedule:
+    """A completed copy of `schedule` for `target`.
+
+    Args:
+        auto: "full" also decides which stages are computed together; "complete" does so only for a
+            schedule without any step.
+    """
+    done = schedule.copy()
+    done.auto = True
+    untouched = auto == "full" or not len(schedule.trace)
+    if target.family == "cpu":
+        complete_cpu(done, untouched)
+    else:
+        _complete_ascend(done, target, untouched)
+    done.auto = False
+    return done
+
+
+def _complete_ascend(s: Schedule, target: Target, untouched: bool) -> None:
+    device = load_device(target.name)
+    if untouched:
+        fuse_vector_stages(s)
+    for name in [stage.name for stage in s.stages]:
+        stage = s.state.stage(name)
+        contraction = match_contraction(s.state, stage)
+        if contraction is not None and not _is_staged(s, name):
+            stage_contraction(s, contraction, device)
+    for name in reversed([stage.name for stage in s.stages]):  # consumers take their producers in
+        stage = s.state.stage(name)
+        if stage.attach is None and stage.scope in ("", "global", "workspace"):
+            stage_vector(s, stage, device)
+    for stage in s.state.stages:
+        if stage.attached_to and stage.scope in ("", "local"):
+            s[stage.name].set_scope("UB")
+
+
+def _is_staged(s: Schedule, name: str) -> bool:
+    """Whether a contraction already reads its operands from L0A and L0B."""
+    reads = s.state.stage(name).reads()
+    scopes = {p.scope for p in (s.state.producer(t) for t in reads) if p is not None}
+    return {"L0A", "L0B"} <= scopes
