@@ -24,7 +24,7 @@ from akg_py import dtypes, te
 from akg_py.cost.space import BoundSpace, Config, SearchSpace
 from akg_py.errors import SpaceError, UnsupportedError
 from akg_py.ops.workload import Workload
-from akg_py.target import Target, find_target
+from akg_py.target import TARGETS, Target, find_target
 
 
 class ScheduleFunction(Protocol):
@@ -94,15 +94,15 @@ def register_schedule(
         space: TOML text of the search space, or the path of a file.
     """
 
+    if isinstance(space, str) and "\n" in space:
+        text, origin = space, f"space of {op}"
+    elif Path(space).is_file():
+        text, origin = Path(space).read_text(encoding="utf-8"), os.fspath(space)
+    else:
+        raise SpaceError("no such search space file", where=os.fspath(space))
+
     def add(function: ScheduleFunction) -> ScheduleFunction:
         source = inspect.getsourcefile(function) or ""  # type: ignore[arg-type]
-        if isinstance(space, str) and "\n" in space:
-            text, origin = space, f"space of {op}"
-        else:
-            path = Path(space)
-            if not path.is_file():
-                raise SpaceError("no such search space file", where=str(path))
-            text, origin = path.read_text(encoding="utf-8"), str(path)
         _REGISTERED[family, op] = Found(function, text, origin, source)
         return function
 
@@ -125,6 +125,12 @@ def _served(family: str) -> dict[str, str]:
     return served
 
 
+def families_of(op: str) -> list[str]:
+    """Target families that have a schedule of operator `op`."""
+    families = sorted({t.family for t in TARGETS.values()})
+    return [f for f in families if op in _served(f) or (f, op) in _REGISTERED]
+
+
 def find_schedule(op: str, target: str | Target) -> Found:
     """The schedule of operator `op` for a target: a registered one, else the shipped one.
 
@@ -143,7 +149,9 @@ def find_schedule(op: str, target: str | Target) -> Found:
         )
     module = importlib.import_module(module_name)
     name = module_name.rsplit(".", 1)[1]
-    text = (resources.files(f"akg_py.search_spaces.{family}") / f"{name}.toml").read_text(encoding="utf-8")
+    text = (resources.files(f"akg_py.search_spaces.{family}") / f"{name}.toml").read_text(
+        encoding="utf-8"
+    )
     return Found(getattr(module, name), text, f"search_spaces/{family}/{name}.toml")
 
 
@@ -155,7 +163,12 @@ def device_sizes(target: str | Target) -> dict[str, Any]:
     """
     found = find_target(target)
     if found.family == "cpu":
-        return {"cores": os.cpu_count() or 1, "l1_bytes": 32 << 10, "l2_bytes": 1 << 20, "vector_bytes": 64}
+        return {
+            "cores": os.cpu_count() or 1,
+            "l1_bytes": 32 << 10,
+            "l2_bytes": 1 << 20,
+            "vector_bytes": 64,
+        }
     from akg_py.ascend.device import load_device
 
     parameters = load_device(found.name).parameters

@@ -91,7 +91,9 @@ class Scope:
         try:
             tree = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError) as error:
-            raise SpaceError(f"can't read the formula {text!r}: {error.args[0]}", where=where) from None
+            raise SpaceError(
+                f"can't read the formula {text!r}: {error.args[0]}", where=where
+            ) from None
         parser = _Parser(self, text, where)
         try:
             result = parser.convert(tree)
@@ -115,26 +117,36 @@ class _Parser:
     def convert(self, node: ast.expr) -> ir.Expr:
         match node:
             case ast.Constant(value=bool() | int() | float()):
-                return ir.as_expr(node.value) if not isinstance(node.value, float) else ir.const(node.value, "float64")
+                return (
+                    ir.as_expr(node.value)
+                    if not isinstance(node.value, float)
+                    else ir.const(node.value, "float64")
+                )
             case ast.Name():
                 return self.name(node.id)
             case ast.BinOp(op=ast.Div()):
                 a, b = self.convert(node.left), self.convert(node.right)
                 return ir.binary("/", ir.cast("float64", a), ir.cast("float64", b))
             case ast.BinOp() if type(node.op) in _OPERATORS:
-                return self.binary(_OPERATORS[type(node.op)], self.convert(node.left), self.convert(node.right))
+                return self.binary(
+                    _OPERATORS[type(node.op)], self.convert(node.left), self.convert(node.right)
+                )
             case ast.UnaryOp(op=ast.USub()):
                 return self.binary("-", ir.const(0), self.convert(node.operand))
             case ast.UnaryOp(op=ast.Not()):
                 return ir.Unary("!", self.convert(node.operand))
             case ast.BoolOp():
-                return _chain(lambda a, b: ir.logical(_OPERATORS[type(node.op)], a, b), self.all(node.values))
+                return _chain(
+                    lambda a, b: ir.logical(_OPERATORS[type(node.op)], a, b), self.all(node.values)
+                )
             case ast.Compare():
                 return self.compare(node)
             case ast.IfExp():
-                return ir.select(self.convert(node.test), self.convert(node.body), self.convert(node.orelse))
-            case ast.Call(func=ast.Name(), keywords=[]):
-                return self.call(node.func.id, self.all(node.args))
+                return ir.select(
+                    self.convert(node.test), self.convert(node.body), self.convert(node.orelse)
+                )
+            case ast.Call(func=ast.Name(id=name), keywords=[]):
+                return self.call(name, self.all(node.args))
         raise self.fail(
             f"{ast.unparse(node)} is not allowed",
             hint=f"use numbers, names, + - * / // %, comparisons, and or not, if else, {', '.join(_FUNCTIONS)}",
@@ -152,7 +164,9 @@ class _Parser:
 
             near = get_close_matches(name, self.scope.vars, 3)
             known = ", ".join(near or sorted(self.scope.vars))
-            raise self.fail(f"unknown name {name}", hint=f"{'did you mean' if near else 'known'}: {known}")
+            raise self.fail(
+                f"unknown name {name}", hint=f"{'did you mean' if near else 'known'}: {known}"
+            )
         self.used.add(name)
         return self.scope.vars[name]
 
@@ -161,7 +175,9 @@ class _Parser:
             raise self.fail(f"unknown function {name}", hint=f"functions: {', '.join(_FUNCTIONS)}")
         count, build = _FUNCTIONS[name]
         if (count >= 0 and len(args) != count) or len(args) < -count:
-            raise self.fail(f"{name} takes {count if count > 0 else f'at least {-count}'} arguments")
+            raise self.fail(
+                f"{name} takes {count if count > 0 else f'at least {-count}'} arguments"
+            )
         return build(*args)
 
     def compare(self, node: ast.Compare) -> ir.Expr:
@@ -180,11 +196,15 @@ class _Parser:
     def sides(self, left: ast.expr, right: ast.expr) -> tuple[ir.Expr, ir.Expr]:
         for text, other, swap in ((right, left, False), (left, right, True)):
             if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                choices = self.scope.choices.get(other.id, ()) if isinstance(other, ast.Name) else ()
+                choices = (
+                    self.scope.choices.get(other.id, ()) if isinstance(other, ast.Name) else ()
+                )
                 if text.value not in choices:
                     raise self.fail(
                         f"{ast.unparse(other)} never is {text.value!r}",
-                        hint=f"its values: {', '.join(map(str, choices))}" if choices else "it has no text values",
+                        hint=f"its values: {', '.join(map(str, choices))}"
+                        if choices
+                        else "it has no text values",
                     )
                 pair = (self.convert(other), ir.const(choices.index(text.value)))
                 return pair[::-1] if swap else pair

@@ -50,7 +50,10 @@ class Config(Mapping[str, Value]):
         return self[name]
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise SpaceError(f"a config can't be changed; {name} stays", hint="make a new one: Config({**config, ...})")
+        raise SpaceError(
+            f"a config can't be changed; {name} stays",
+            hint="make a new one: Config({**config, ...})",
+        )
 
     def get(self, name: str, default: Any = None) -> Any:
         return self._values.get(name, default)
@@ -95,7 +98,10 @@ def _plain(value: object) -> Value:
 
 def _unknown_knob(name: str, knobs: Mapping[str, object] | list[str]) -> SpaceError:
     near = get_close_matches(name, list(knobs), 3)
-    return SpaceError(f"unknown knob {name}", hint=f"{'did you mean' if near else 'knobs'}: {', '.join(near or knobs)}")
+    return SpaceError(
+        f"unknown knob {name}",
+        hint=f"{'did you mean' if near else 'knobs'}: {', '.join(near or knobs)}",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +176,9 @@ class SearchSpace:
 def _read(table: dict[str, Any], origin: str, sizes: Mapping[str, Any]) -> SearchSpace:
     for name in table:
         if name not in _TABLES:
-            raise SpaceError(f"unknown table {name}", where=origin, hint=f"tables: {', '.join(sorted(_TABLES))}")
+            raise SpaceError(
+                f"unknown table {name}", where=origin, hint=f"tables: {', '.join(sorted(_TABLES))}"
+            )
     raw = table.get("knobs", {})
     if not isinstance(raw, dict):
         raise SpaceError("[knobs] is no table", where=origin)
@@ -193,10 +201,14 @@ def _read(table: dict[str, Any], origin: str, sizes: Mapping[str, Any]) -> Searc
             raise SpaceError(f"{item['require']!r} is no condition", where=where)
     defaults: dict[str, Formula | str] = {}
     for name, value in table.get("defaults", {}).items():
-        knob = next((k for k in knobs if k.name == name), None)
-        if knob is None:
-            raise SpaceError(f"default of unknown knob {name}", where=origin, hint=_unknown_knob(name, raw).hint)
-        defaults[name] = str(value) if knob.is_text else outer.parse(value, f"{origin}, default of {name}")
+        owner = next((k for k in knobs if k.name == name), None)
+        if owner is None:
+            raise SpaceError(
+                f"default of unknown knob {name}", where=origin, hint=_unknown_knob(name, raw).hint
+            )
+        defaults[name] = (
+            str(value) if owner.is_text else outer.parse(value, f"{origin}, default of {name}")
+        )
     estimate: dict[str, Formula] = {}
     for name, text in table.get("estimate", {}).items():
         estimate[name] = scope.parse(text, f"{origin}, estimate of {name}")
@@ -204,7 +216,16 @@ def _read(table: dict[str, Any], origin: str, sizes: Mapping[str, Any]) -> Searc
     if estimate and "seconds" not in estimate:
         raise SpaceError("[estimate] doesn't give `seconds`", where=origin)
     digest = hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
-    return SearchSpace(str(table.get("op", "")), origin, knobs, tuple(constraints), defaults, estimate, scope, digest)
+    return SearchSpace(
+        str(table.get("op", "")),
+        origin,
+        knobs,
+        tuple(constraints),
+        defaults,
+        estimate,
+        scope,
+        digest,
+    )
 
 
 def _read_knob(name: str, spec: Any, scope: Scope, origin: str) -> Knob:
@@ -215,10 +236,16 @@ def _read_knob(name: str, spec: Any, scope: Scope, origin: str) -> Knob:
         raise SpaceError("a knob is a list of values or a table", where=where)
     for key in spec:
         if key not in _KNOB_KEYS:
-            raise SpaceError(f"unknown key {key}", where=where, hint=f"keys: {', '.join(sorted(_KNOB_KEYS))}")
+            raise SpaceError(
+                f"unknown key {key}", where=where, hint=f"keys: {', '.join(sorted(_KNOB_KEYS))}"
+            )
     if sum(k in spec for k in ("values", "multiples_of", "powers_of_two_from")) != 1:
         raise SpaceError("give one of values, multiples_of, powers_of_two_from", where=where)
-    formula = {k: scope.parse(spec[k], where) for k in ("multiples_of", "powers_of_two_from", "upto") if k in spec}
+    formula = {
+        k: scope.parse(spec[k], where)
+        for k in ("multiples_of", "powers_of_two_from", "upto")
+        if k in spec
+    }
     if "values" not in spec and "upto" not in spec:
         raise SpaceError("a generated knob needs `upto`", where=where)
     values = spec.get("values", [])
@@ -282,7 +309,9 @@ class BoundSpace:
         for knob in (None, *self.space.knobs):
             if knob is not None:
                 values = self.knob_values(knob)
-                codes = np.arange(len(values)) if knob.is_text else np.asarray(values, dtype=np.int64)
+                codes = (
+                    np.arange(len(values)) if knob.is_text else np.asarray(values, dtype=np.int64)
+                )
                 if count * len(codes) > MAX_CONFIGS:
                     raise SpaceError(
                         f"more than {MAX_CONFIGS:,} configs at knob {knob.name}",
@@ -295,14 +324,18 @@ class BoundSpace:
             ready = [c for c in pending if c.formula.names <= known]
             pending = [c for c in pending if c not in ready]
             for constraint in ready:
-                keep = np.broadcast_to(constraint.formula.value({**self.sizes, **columns}, self.space.scope), (count,))
+                keep = np.broadcast_to(
+                    constraint.formula.value({**self.sizes, **columns}, self.space.scope), (count,)
+                )
                 kept = int(np.count_nonzero(keep))
                 if kept != count:
                     dropped.append((constraint, count - kept))
                     columns = {name: col[keep] for name, col in columns.items()}
                     count = kept
                 if not count:
-                    detail = "\n".join(f"  dropped {n:,}: {c.reason} ({c.formula.text})" for c, n in dropped)
+                    detail = "\n".join(
+                        f"  dropped {n:,}: {c.reason} ({c.formula.text})" for c, n in dropped
+                    )
                     raise SpaceError(
                         f"no config of {self.space.op} satisfies all constraints\n{detail}",
                         where=self.space.origin, hint="loosen the last constraint, or give a knob more values",
@@ -317,7 +350,10 @@ class BoundSpace:
         """The feasible config of that row."""
         columns = self.feasible()
         return Config(
-            {k.name: k.values[columns[k.name][row]] if k.is_text else columns[k.name][row] for k in self.space.knobs}
+            {
+                k.name: k.values[columns[k.name][row]] if k.is_text else columns[k.name][row]
+                for k in self.space.knobs
+            }
         )
 
     def check(self, config: Mapping[str, Any]) -> Config:
@@ -333,7 +369,9 @@ class BoundSpace:
                 raise _unknown_knob(name, names)
         missing = [n for n in names if n not in config]
         if missing:
-            raise SpaceError(f"config without {', '.join(missing)}", hint="start from the default config")
+            raise SpaceError(
+                f"config without {', '.join(missing)}", hint="start from the default config"
+            )
         codes = self._codes(config)
         for constraint in self.space.constraints:
             values = {**self.sizes, **codes}
@@ -351,7 +389,9 @@ class BoundSpace:
             allowed = self.knob_values(knob)
             if value not in allowed and not (any_number and isinstance(value, int)):
                 shown = ", ".join(map(str, allowed[:12])) + (" ..." if len(allowed) > 12 else "")
-                raise SpaceError(f"knob {knob.name} can't be {value!r} here", hint=f"its values: {shown}")
+                raise SpaceError(
+                    f"knob {knob.name} can't be {value!r} here", hint=f"its values: {shown}"
+                )
             codes[knob.name] = allowed.index(value) if knob.is_text else int(value)
         return codes
 
@@ -392,7 +432,9 @@ class BoundSpace:
 
     def estimate_one(self, config: Mapping[str, Any]) -> dict[str, float]:
         """Closed-form quantities of one config."""
-        columns = {name: np.asarray([code]) for name, code in self._codes(config, any_number=True).items()}
+        columns = {
+            name: np.asarray([code]) for name, code in self._codes(config, any_number=True).items()
+        }
         return {name: float(np.ravel(value)[0]) for name, value in self.estimate(columns).items()}
 
 

@@ -1,6 +1,17 @@
 """The operator library: functions on te tensors, and the same operators by name for text and tuning."""
 
-from akg_py.ops.elementwise import add, bias_add, gelu, gelu_value, mul, relu, scale_shift, sigmoid, silu, swiglu
+from akg_py.ops.elementwise import (
+    add,
+    bias_add,
+    gelu,
+    gelu_value,
+    mul,
+    relu,
+    scale_shift,
+    sigmoid,
+    silu,
+    swiglu,
+)
 from akg_py.ops.matmul import batch_matmul, matmul
 from akg_py.ops.norm import layer_norm, rms_norm, softmax
 from akg_py.ops.registry import (

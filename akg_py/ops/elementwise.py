@@ -28,14 +28,20 @@ def flat(extents: tuple[int, ...]) -> tuple[int, int]:
     return math.prod(extents[:-1]), extents[-1]
 
 
-def _map(f: Callable[..., Any], *tensors: Tensor, name: str) -> Tensor:
+def _map(f: Callable[..., Any], *tensors: Tensor, name: str, **attrs: object) -> Tensor:
     first = tensors[0]
     for t in tensors[1:]:
         if t.shape != first.shape or t.dtype != first.dtype:
-            raise ExpressionError(f"{first!r} and {t!r} differ", hint="element-wise operators take equal shapes and dtypes")
+            raise ExpressionError(
+                f"{first!r} and {t!r} differ",
+                hint="element-wise operators take equal shapes and dtypes",
+            )
     acc = wide(first.dtype)
     result: Tensor = te.compute(
-        first.shape, lambda *i: f(*(t(*i).astype(acc) for t in tensors)).astype(first.dtype), name=name
+        first.shape,
+        lambda *i: f(*(t(*i).astype(acc) for t in tensors)).astype(first.dtype),
+        name=name,
+        attrs=attrs,
     )
     return result
 
@@ -68,7 +74,7 @@ def gelu_value(x: Any, form: str = "tanh") -> Any:
 
 def gelu(X: Tensor, form: str = "tanh") -> Tensor:
     """GELU; `form` is tanh (the usual approximation) or erf (exact)."""
-    return _map(lambda x: gelu_value(x, form), X, name="gelu")
+    return _map(lambda x: gelu_value(x, form), X, name="gelu", form=form)
 
 
 def sigmoid(X: Tensor) -> Tensor:
@@ -92,16 +98,20 @@ def bias_add(X: Tensor, bias: Tensor) -> Tensor:
         raise ExpressionError(f"{bias!r} is no bias of {X!r}")
     acc = wide(X.dtype)
     return te.compute(  # type: ignore[no-any-return]
-        X.shape, lambda *i: (X(*i).astype(acc) + bias[i[-1]].astype(acc)).astype(X.dtype), name="bias_add"
+        X.shape,
+        lambda *i: (X(*i).astype(acc) + bias[i[-1]].astype(acc)).astype(X.dtype),
+        name="bias_add",
     )
 
 
 def scale_shift(X: Tensor, scale: float, shift: float) -> Tensor:
     """relu(X * scale + shift): a short chain in one pass."""
-    return _map(lambda x: _relu(x * scale + shift), X, name="scale_shift")
+    return _map(lambda x: _relu(x * scale + shift), X, name="scale_shift", scale=scale, shift=shift)
 
 
-def _unary(name: str, function: Callable[..., Tensor], about: str, cost: int, *attributes: Any) -> None:
+def _unary(
+    name: str, function: Callable[..., Tensor], about: str, cost: int, *attributes: Any
+) -> None:
     def declare(shape: tuple[int, ...], dtype: str, **attrs: Any) -> Declaration:
         X = te.placeholder(flat(shape), dtype, name="X")
         return [X], [function(X, **attrs)]
@@ -127,7 +137,14 @@ _unary("relu", relu, "max(x, 0)", 1)
 _unary("gelu", gelu, "Gaussian error linear unit", 9, choice("form", "tanh", "erf"))
 _unary("sigmoid", sigmoid, "1 / (1 + exp(-x))", 4)
 _unary("silu", silu, "x sigmoid(x)", 5)
-_unary("scale_shift", scale_shift, "relu(scale x + shift)", 2, number("scale", 2.0), number("shift", 1.0))
+_unary(
+    "scale_shift",
+    scale_shift,
+    "relu(scale x + shift)",
+    2,
+    number("scale", 2.0),
+    number("shift", 1.0),
+)
 _binary("add", add, "x + y", 1)
 _binary("mul", mul, "x y", 1)
 _binary("swiglu", swiglu, "silu(x) y", 6)
@@ -138,5 +155,8 @@ _binary("swiglu", swiglu, "silu(x) y", 6)
     flops=lambda a: math.prod(a["shape"]), exact=True,
 )  # fmt: skip
 def _declare_bias_add(shape: tuple[int, ...], dtype: str) -> Declaration:
-    X, bias = te.placeholder(flat(shape), dtype, name="X"), te.placeholder(shape[-1:], dtype, name="bias")
+    X, bias = (
+        te.placeholder(flat(shape), dtype, name="X"),
+        te.placeholder(shape[-1:], dtype, name="bias"),
+    )
     return [X, bias], [bias_add(X, bias)]

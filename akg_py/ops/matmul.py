@@ -17,13 +17,20 @@ def _product(a: Any, b: Any, acc: str) -> Any:
 
 
 def _check(A: Tensor, B: Tensor, ndim: int) -> None:
-    if A.ndim != ndim or B.ndim != ndim or A.shape[:-2] != B.shape[:-2] or A.shape[-1] != B.shape[-2]:
+    if (
+        A.ndim != ndim
+        or B.ndim != ndim
+        or A.shape[:-2] != B.shape[:-2]
+        or A.shape[-1] != B.shape[-2]
+    ):
         raise ExpressionError(
             f"can't multiply {A.name}{list(A.shape)} by {B.name}{list(B.shape)}",
             hint="the last extent of the first is the last but one of the second",
         )
     if A.dtype != B.dtype:
-        raise ExpressionError(f"{A.name} is {A.dtype}, {B.name} is {B.dtype}", hint="convert one with .astype")
+        raise ExpressionError(
+            f"{A.name} is {A.dtype}, {B.name} is {B.dtype}", hint="convert one with .astype"
+        )
 
 
 def matmul(A: Tensor, B: Tensor, out_dtype: str | None = None, name: str = "C") -> Tensor:
@@ -39,10 +46,15 @@ def matmul(A: Tensor, B: Tensor, out_dtype: str | None = None, name: str = "C") 
     (M, K), N = A.shape, B.shape[1]
     acc, out = dtypes.accumulator(A.dtype), out_dtype or A.dtype
     k = te.reduce_axis((0, K), name="k")
-    full = te.compute(
-        (M, N), lambda i, j: te.sum(_product(A[i, k], B[k, j], acc), axis=k), name=name if acc == out else f"{name}_{acc}"
+    full: Tensor = te.compute(
+        (M, N),
+        lambda i, j: te.sum(_product(A[i, k], B[k, j], acc), axis=k),
+        name=name if acc == out else f"{name}_{acc}",
     )
-    return full if acc == out else te.compute((M, N), lambda i, j: full[i, j].astype(out), name=name)
+    if acc == out:
+        return full
+    result: Tensor = te.compute((M, N), lambda i, j: full[i, j].astype(out), name=name)
+    return result
 
 
 def batch_matmul(A: Tensor, B: Tensor, out_dtype: str | None = None, name: str = "C") -> Tensor:
@@ -51,11 +63,16 @@ def batch_matmul(A: Tensor, B: Tensor, out_dtype: str | None = None, name: str =
     (batch, M, K), N = A.shape, B.shape[2]
     acc, out = dtypes.accumulator(A.dtype), out_dtype or A.dtype
     k = te.reduce_axis((0, K), name="k")
-    full = te.compute(
+    full: Tensor = te.compute(
         (batch, M, N), lambda b, i, j: te.sum(_product(A[b, i, k], B[b, k, j], acc), axis=k),
         name=name if acc == out else f"{name}_{acc}",
     )  # fmt: skip
-    return full if acc == out else te.compute((batch, M, N), lambda b, i, j: full[b, i, j].astype(out), name=name)
+    if acc == out:
+        return full
+    result: Tensor = te.compute(
+        (batch, M, N), lambda b, i, j: full[b, i, j].astype(out), name=name
+    )
+    return result
 
 
 @register(

@@ -28,7 +28,9 @@ def softmax(X: Tensor) -> Tensor:
     top = te.compute(lead, lambda *i: te.max(X(*i, r).astype(acc), axis=r), name="top")
     e = te.compute(X.shape, lambda *i: te.exp(X(*i).astype(acc) - top(*i[:-1])), name="e")
     total = te.compute(lead, lambda *i: te.sum(e(*i, q), axis=q), name="total")
-    result: Tensor = te.compute(X.shape, lambda *i: (e(*i) / total(*i[:-1])).astype(X.dtype), name="softmax")
+    result: Tensor = te.compute(
+        X.shape, lambda *i: (e(*i) / total(*i[:-1])).astype(X.dtype), name="softmax"
+    )
     return result
 
 
@@ -38,19 +40,30 @@ def _normalised(X: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     scale = 1.0 / max(X.shape[-1], 1)
     r, q = _row_axis(X), _row_axis(X)
     total = te.compute(lead, lambda *i: te.sum(X(*i, r).astype(acc), axis=r), name="total")
-    centred = te.compute(X.shape, lambda *i: X(*i).astype(acc) - total(*i[:-1]) * scale, name="centred")
-    squares = te.compute(lead, lambda *i: te.sum(centred(*i, q) * centred(*i, q), axis=q), name="squares")
-    inverse = te.compute(lead, lambda *i: 1.0 / te.sqrt(squares(*i) * scale + epsilon), name="inverse")
+    centred = te.compute(
+        X.shape, lambda *i: X(*i).astype(acc) - total(*i[:-1]) * scale, name="centred"
+    )
+    squares = te.compute(
+        lead, lambda *i: te.sum(centred(*i, q) * centred(*i, q), axis=q), name="squares"
+    )
+    inverse = te.compute(
+        lead, lambda *i: 1.0 / te.sqrt(squares(*i) * scale + epsilon), name="inverse"
+    )
     return centred, inverse
 
 
 def _check_affine(X: Tensor, *parameters: Tensor) -> None:
     for p in parameters:
         if p.shape != X.shape[-1:] or p.dtype != X.dtype:
-            raise ExpressionError(f"{p!r} doesn't scale the rows of {X!r}", hint=f"shape {list(X.shape[-1:])}, {X.dtype}")
+            raise ExpressionError(
+                f"{p!r} doesn't scale the rows of {X!r}",
+                hint=f"shape {list(X.shape[-1:])}, {X.dtype}",
+            )
 
 
-def layer_norm(X: Tensor, gamma: Tensor, beta: Tensor, epsilon: float = 1e-5, activation: str = "") -> Tensor:
+def layer_norm(
+    X: Tensor, gamma: Tensor, beta: Tensor, epsilon: float = 1e-5, activation: str = ""
+) -> Tensor:
     """(x - mean) / sqrt(variance + epsilon) * gamma + beta along the last axis.
 
     Args:
@@ -64,7 +77,8 @@ def layer_norm(X: Tensor, gamma: Tensor, beta: Tensor, epsilon: float = 1e-5, ac
         y = centred(*i) * inverse(*i[:-1]) * gamma[i[-1]].astype(acc) + beta[i[-1]].astype(acc)
         return (gelu_value(y) if activation == "gelu" else y).astype(X.dtype)
 
-    result: Tensor = te.compute(X.shape, element, name=f"layer_norm{'_' + activation if activation else ''}")
+    name = f"layer_norm{'_' + activation if activation else ''}"
+    result: Tensor = te.compute(X.shape, element, name=name, attrs={"epsilon": epsilon})
     return result
 
 
@@ -74,12 +88,19 @@ def rms_norm(X: Tensor, gamma: Tensor, epsilon: float = 1e-5) -> Tensor:
     acc, lead = wide(X.dtype), X.shape[:-1]
     scale = 1.0 / max(X.shape[-1], 1)
     r = _row_axis(X)
-    squares = te.compute(lead, lambda *i: te.sum(X(*i, r).astype(acc) * X(*i, r).astype(acc), axis=r), name="squares")
-    inverse = te.compute(lead, lambda *i: 1.0 / te.sqrt(squares(*i) * scale + epsilon), name="inverse")
+    squares = te.compute(
+        lead, lambda *i: te.sum(X(*i, r).astype(acc) * X(*i, r).astype(acc), axis=r), name="squares"
+    )
+    inverse = te.compute(
+        lead, lambda *i: 1.0 / te.sqrt(squares(*i) * scale + epsilon), name="inverse"
+    )
     result: Tensor = te.compute(
         X.shape,
-        lambda *i: (X(*i).astype(acc) * inverse(*i[:-1]) * gamma[i[-1]].astype(acc)).astype(X.dtype),
+        lambda *i: (X(*i).astype(acc) * inverse(*i[:-1]) * gamma[i[-1]].astype(acc)).astype(
+            X.dtype
+        ),
         name="rms_norm",
+        attrs={"epsilon": epsilon},
     )
     return result
 
@@ -93,7 +114,9 @@ def _declare_softmax(shape: tuple[int, ...], dtype: str) -> Declaration:
     return [X], [softmax(X)]
 
 
-def _declare_layer_norm(activation: str, shape: tuple[int, ...], epsilon: float, dtype: str) -> Declaration:
+def _declare_layer_norm(
+    activation: str, shape: tuple[int, ...], epsilon: float, dtype: str
+) -> Declaration:
     X = te.placeholder(flat(shape), dtype, name="X")
     gamma, beta = (te.placeholder(shape[-1:], dtype, name=n) for n in ("gamma", "beta"))
     return [X, gamma, beta], [layer_norm(X, gamma, beta, epsilon, activation)]
@@ -120,5 +143,8 @@ def _declare_layer_norm_gelu(shape: tuple[int, ...], epsilon: float, dtype: str)
     flops=lambda a: 5 * math.prod(a["shape"]),
 )  # fmt: skip
 def _declare_rms_norm(shape: tuple[int, ...], epsilon: float, dtype: str) -> Declaration:
-    X, gamma = te.placeholder(flat(shape), dtype, name="X"), te.placeholder(shape[-1:], dtype, name="gamma")
+    X, gamma = (
+        te.placeholder(flat(shape), dtype, name="X"),
+        te.placeholder(shape[-1:], dtype, name="gamma"),
+    )
     return [X, gamma], [rms_norm(X, gamma, epsilon)]

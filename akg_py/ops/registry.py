@@ -82,7 +82,9 @@ class Attribute:
         return int(number)
 
     def _wrong(self, value: object, expected: str) -> ExpressionError:
-        return ExpressionError(f"attribute {self.name} is {value!r}", hint=f"{self.name} is {expected}")
+        return ExpressionError(
+            f"attribute {self.name} is {value!r}", hint=f"{self.name} is {expected}"
+        )
 
     def format(self, value: Any) -> str:
         if self.kind == "shape":
@@ -90,8 +92,14 @@ class Attribute:
         return f"{value:g}" if self.kind == "number" else str(value)
 
     def __str__(self) -> str:
-        kind = "|".join(self.choices) if self.choices else {"extent": "int", "shape": "AxB..."}.get(self.kind, self.kind)
-        return f"{self.name}: {kind}" + ("" if self.default is None else f" = {self.format(self.default)}")
+        kind = (
+            "|".join(self.choices)
+            if self.choices
+            else {"extent": "int", "shape": "AxB..."}.get(self.kind, self.kind)
+        )
+        return f"{self.name}: {kind}" + (
+            "" if self.default is None else f" = {self.format(self.default)}"
+        )
 
 
 def extent(name: str, default: int | None = None, about: str = "") -> Attribute:
@@ -199,11 +207,19 @@ class Operator:
             elif a.kind == "dtype":
                 sizes[f"{a.name}_bytes"] = dtypes.size_bytes(value)
             elif a.kind == "shape":
-                sizes |= {"rows": math.prod(value[:-1]), "cols": value[-1], "elements": math.prod(value)}
+                sizes |= {
+                    "rows": math.prod(value[:-1]),
+                    "cols": value[-1],
+                    "elements": math.prod(value),
+                }
         return sizes
 
     def count_flops(self, attrs: Attrs) -> int:
-        return self.flops(attrs) if self.flops is not None else int(self.sizes(attrs).get("elements", 0))
+        return (
+            self.flops(attrs)
+            if self.flops is not None
+            else int(self.sizes(attrs).get("elements", 0))
+        )
 
 
 _OPERATORS: dict[str, Operator] = {}
@@ -235,7 +251,9 @@ def register(
         source = inspect.getsourcefile(declare_function) or ""
         before = _OPERATORS.get(name)
         if before is not None and before.source != source:
-            raise ExpressionError(f"operator {name} exists already, from {before.source}", hint="choose another name")
+            raise ExpressionError(
+                f"operator {name} exists already, from {before.source}", hint="choose another name"
+            )
         _OPERATORS[name] = Operator(
             name, tuple(attributes), declare_function, about, flops, unit, exact, source
         )
@@ -252,7 +270,11 @@ def get(name: str) -> Operator:
     """
     if name not in _OPERATORS:
         near = get_close_matches(name, _OPERATORS, 3, 0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"operators: {', '.join(sorted(_OPERATORS))}"
+        hint = (
+            f"did you mean {' or '.join(near)}?"
+            if near
+            else f"operators: {', '.join(sorted(_OPERATORS))}"
+        )
         raise ExpressionError(f"unknown operator {name!r}", hint=hint)
     return _OPERATORS[name]
 
@@ -285,13 +307,16 @@ def parse_text(text: str) -> tuple[Operator, Attrs]:
     """
     name, _, rest = text.strip().partition(":")
     if not name.strip():
-        raise SpaceError(f"no operator in the workload {text!r}", hint="write op:attribute=value,...")
+        raise SpaceError(
+            f"no operator in the workload {text!r}", hint="write op:attribute=value,..."
+        )
     given: dict[str, object] = {}
     for item in rest.split(",") if rest.strip() else []:
         key, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not key or not value:
             raise SpaceError(
-                f"can't read {item.strip()!r} in the workload {text!r}", hint="write op:attribute=value,..."
+                f"can't read {item.strip()!r} in the workload {text!r}",
+                hint="write op:attribute=value,...",
             )
         if key in given:
             raise SpaceError(f"{key} stands twice in the workload {text!r}")

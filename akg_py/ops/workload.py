@@ -19,7 +19,7 @@ from akg_py.te.tensor import ComputeOp, PlaceholderOp, Tensor, graph_order
 _STANDARD = ("sum", "prod", "max", "min")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Name:
     """Stands for a tensor in canonical text."""
 
@@ -74,7 +74,9 @@ class Workload:
     @staticmethod
     def of_declared(declared: Declared) -> Workload:
         graph = canonical_text(declared.inputs, declared.outputs)
-        return Workload(declared.text, graph, declared.inputs, declared.outputs, declared.op, declared.attrs)
+        return Workload(
+            declared.text, graph, declared.inputs, declared.outputs, declared.op, declared.attrs
+        )
 
     @staticmethod
     def of(what: Workload | Declared | Tensor | Sequence[Tensor] | str) -> Workload:
@@ -90,7 +92,10 @@ class Workload:
             return Workload.of_declared(what)
         outputs = (what,) if isinstance(what, Tensor) else tuple(what)
         if not outputs or not all(isinstance(t, Tensor) for t in outputs):
-            raise ExpressionError(f"{what!r} is no workload", hint="give an output tensor, or text such as add:shape=8x8")
+            raise ExpressionError(
+                f"{what!r} is no workload",
+                hint="give an output tensor, or text such as add:shape=8x8",
+            )
         return _of_outputs(outputs)
 
 
@@ -119,11 +124,24 @@ def _guess(op: Operator, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
         if len(inputs) != 2 or out.ndim != (3 if "b" in kinds else 2):
             return []
         batch = {"b": out.shape[0]} if "b" in kinds else {}
-        return [{**batch, "m": out.shape[-2], "n": out.shape[-1], "k": inputs[0].shape[-1], "dtype": inputs[0].dtype}]
+        return [
+            {
+                **batch,
+                "m": out.shape[-2],
+                "n": out.shape[-1],
+                "k": inputs[0].shape[-1],
+                "dtype": inputs[0].dtype,
+            }
+        ]
     if "shape" in kinds and out.ndim == 2 and "dtype" in kinds:
-        base = {"shape": out.shape, "dtype": inputs[0].dtype}
-        choices = [a for a in op.attributes if a.choices]
-        return [{**base, a.name: c} for a in choices for c in a.choices] or [base]
+        noted = getattr(
+            out.op, "attrs", {}
+        )  # what the operator's function noted: numbers can't be seen
+        base = {"shape": out.shape, "dtype": inputs[0].dtype} | {
+            k: v for k, v in noted.items() if k in kinds
+        }
+        choices = [(a.name, c) for a in op.attributes if a.name not in base for c in a.choices]
+        return [base, *({**base, name: c} for name, c in choices)]
     return []
 
 
@@ -139,7 +157,7 @@ def canonical_text(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> str:
             if op.outputs[0] not in tensors:
                 raise ExpressionError(f"{op.name} is read but isn't among the arguments")
             continue
-        names = {a: f"i{n}" for n, a in enumerate(op.axis)}
+        names: dict[Var, str] = {a: f"i{n}" for n, a in enumerate(op.axis)}
         names |= {a: f"r{n}" for n, a in enumerate(op.reduce_axis)}
         bodies = [_format(e, names, tensors) for e in op.body]
         shown = []

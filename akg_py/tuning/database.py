@@ -74,7 +74,9 @@ class Database:
 
     def best(self, key: str, target: str) -> Record | None:
         """The fastest record of that workload key on that target; ties go to the smaller digest."""
-        found = [r for r in self if r.key == key and r.target == target and r.simulated_us < float("inf")]
+        found = [
+            r for r in self if r.key == key and r.target == target and r.simulated_us < float("inf")
+        ]
         return min(found, key=lambda r: (r.simulated_us, r.digest), default=None)
 
     def all_best(self) -> list[Record]:
@@ -101,7 +103,10 @@ def merge(sources: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
             records.update((r.digest, r) for r in _read(path, problems))
         ordered = sorted(records.values(), key=lambda r: (r.workload, r.key, r.target, r.digest))
         lines = [json.dumps(_header(), separators=(",", ":"))]
-        lines += [json.dumps({"digest": r.digest, "record": r.to_json()}, separators=(",", ":")) for r in ordered]
+        lines += [
+            json.dumps({"digest": r.digest, "record": r.to_json()}, separators=(",", ":"))
+            for r in ordered
+        ]
         _replace(target, "\n".join(lines) + "\n")
     for problem in problems:
         warnings.warn(problem, DatabaseWarning, stacklevel=2)
@@ -132,7 +137,9 @@ def _read(path: Path, problems: list[str]) -> Iterator[Record]:
         except (ValueError, RecursionError):
             if number == len(lines):
                 problems.append(f"{where}: torn (a write was cut short); skipped")
-            elif number == 1 and not (raw.startswith(_HEADER_START) or _HEADER_START.startswith(raw)):
+            elif number == 1 and not (
+                raw.startswith(_HEADER_START) or _HEADER_START.startswith(raw)
+            ):
                 raise _foreign(path) from None
             else:
                 problems.append(f"{where}: no JSON; skipped")
@@ -140,7 +147,9 @@ def _read(path: Path, problems: list[str]) -> Iterator[Record]:
         if isinstance(entry, dict) and HEADER in entry:
             seen_header = True
             _check_schema(entry[HEADER], path)
-        elif not seen_header and not (isinstance(entry, dict) and {"digest", "record"} <= entry.keys()):
+        elif not seen_header and not (
+            isinstance(entry, dict) and {"digest", "record"} <= entry.keys()
+        ):
             raise _foreign(path)
         else:
             record = _entry(entry, where, problems)
@@ -172,7 +181,9 @@ def _check_schema(schema: Any, path: Path) -> None:
 
 def _foreign(path: Path) -> DatabaseError:
     return DatabaseError(
-        "this file is no tuning database", where=str(path), hint=f'its first line should be {{"{HEADER}": 1}}'
+        "this file is no tuning database",
+        where=str(path),
+        hint=f'its first line should be {{"{HEADER}": 1}}',
     )
 
 
@@ -181,7 +192,9 @@ def _locked(path: Path, timeout_seconds: float = 60.0) -> Iterator[None]:
     import filelock
 
     if not path.parent.is_dir():
-        raise DatabaseError(f"no such directory: {path.parent}", where=str(path), hint="make it first")
+        raise DatabaseError(
+            f"no such directory: {path.parent}", where=str(path), hint="make it first"
+        )
     lock = filelock.FileLock(str(path) + ".lock", timeout=timeout_seconds)
     try:
         lock.acquire()
@@ -230,7 +243,9 @@ def _check_head(first: bytes, path: Path) -> None:
         entry = None
     if isinstance(entry, dict) and HEADER in entry:
         _check_schema(entry[HEADER], path)
-    elif not first.startswith((_HEADER_START, b'{"digest"')) and not _HEADER_START.startswith(first):
+    elif not first.startswith((_HEADER_START, b'{"digest"')) and not _HEADER_START.startswith(
+        first
+    ):
         raise _foreign(path)
 
 
@@ -253,7 +268,11 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def _unwritable(path: Path, error: OSError) -> DatabaseError:
-    hint = "free some space" if error.errno == errno.ENOSPC else "choose a file that you may write: --database FILE"
+    hint = (
+        "free some space"
+        if error.errno == errno.ENOSPC
+        else "choose a file that you may write: --database FILE"
+    )
     return DatabaseError(f"can't write the database: {error.strerror}", where=str(path), hint=hint)
 
 

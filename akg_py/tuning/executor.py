@@ -40,10 +40,14 @@ class WorkerPool(Executor):
     WorkerError when the process was lost.
     """
 
-    def __init__(self, workers: int = 2, timeout_seconds: float | None = 60.0, start_seconds: float = 300.0) -> None:
+    def __init__(
+        self, workers: int = 2, timeout_seconds: float | None = 60.0, start_seconds: float = 300.0
+    ) -> None:
         self.timeout_seconds = timeout_seconds
         self.start_seconds = start_seconds
-        self._jobs: queue.SimpleQueue[tuple[Future[Any], dict[str, Any]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], dict[str, Any]] | None] = (
+            queue.SimpleQueue()
+        )
         self._closed = threading.Event()
         self._cancelled = threading.Event()
         self._workers = [_Worker(self) for _ in range(max(1, workers))]
@@ -55,13 +59,17 @@ class WorkerPool(Executor):
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers that run now."""
-        return [w.process.pid for w in self._workers if w.process is not None and w.process.poll() is None]
+        return [
+            w.process.pid
+            for w in self._workers
+            if w.process is not None and w.process.poll() is None
+        ]
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run `fn(*args, **kwargs)` in a worker; arguments and result are JSON data."""
         name = getattr(fn, "__qualname__", "")
         if fn.__module__ == "__main__" or "<" in name:
-            raise InternalError(f"{name} can't be imported by a worker", where="")
+            raise InternalError(f"{name} can't be imported by a worker")
         if self._closed.is_set():
             raise RuntimeError("the pool is shut down")
         job = {"call": f"{fn.__module__}:{name}", "args": list(args), "kwargs": kwargs}
@@ -132,21 +140,27 @@ class _Worker:
         self.stop()
         self._log = tempfile.TemporaryFile()
         self._answers = queue.SimpleQueue()
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "AKG_PY_WORKER": "1"}
+        env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            "AKG_PY_WORKER": "1",
+        }
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
             env.setdefault(name, "1")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "akg_py.tuning.worker"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=env,
         )  # fmt: skip
-        threading.Thread(target=_read_lines, args=(self.process.stdout, self._answers), daemon=True).start()
+        threading.Thread(
+            target=_read_lines, args=(self.process.stdout, self._answers), daemon=True
+        ).start()
 
     def _receive(self, seconds: float | None, what: str) -> dict[str, Any]:
         try:
             line = self._answers.get(timeout=seconds)
         except queue.Empty:
             self.kill()
-            raise WorkerError(f"didn't {what} within {seconds:g} s", where="") from None
+            raise WorkerError(f"didn't {what} within {seconds:g} s", where="worker") from None
         if line is None:
             raise self._lost()
         answer: dict[str, Any] = json.loads(line)
@@ -154,14 +168,14 @@ class _Worker:
 
     def _lost(self) -> WorkerError:
         if self.pool._cancelled.is_set():
-            return WorkerError("cancelled", where="")
+            return WorkerError("cancelled", where="worker")
         code = None
         if self.process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self.process.wait(5.0)
         tail = self._tail()
         self.kill()
-        return WorkerError(f"its process {_describe_exit(code)}{tail}", where="")
+        return WorkerError(f"its process {_describe_exit(code)}{tail}", where="worker")
 
     def _tail(self) -> str:
         if self._log is None:
@@ -219,11 +233,22 @@ def describe_error(error: BaseException) -> dict[str, str]:
     """An error as JSON data."""
     if isinstance(error, AkgError):
         where = "" if error.where is None else str(error.where)
-        return {"kind": type(error).__name__, "message": error.message, "hint": error.hint, "where": where}
-    return {"kind": "InternalError", "message": f"{type(error).__name__}: {error}", "hint": "", "where": ""}
+        return {
+            "kind": type(error).__name__,
+            "message": error.message,
+            "hint": error.hint,
+            "where": where,
+        }
+    return {
+        "kind": "InternalError",
+        "message": f"{type(error).__name__}: {error}",
+        "hint": "",
+        "where": "",
+    }
 
 
 def _rebuild_error(data: dict[str, str]) -> AkgError:
-    kind = getattr(errors, data["kind"], None) or {"WorkerError": WorkerError}.get(data["kind"], AkgError)
-    result: AkgError = kind(data["message"], where=data["where"], hint=data["hint"])
+    kinds: dict[str, type[AkgError]] = {"WorkerError": WorkerError}
+    kind = kinds.get(data["kind"]) or getattr(errors, data["kind"], AkgError)
+    result: AkgError = kind(data["message"], where=data["where"] or "worker", hint=data["hint"])
     return result

@@ -38,7 +38,9 @@ class Answer:
     record: Record | None = None
 
 
-def look_up(what: Any, target: str | Target = "ascend910b3", *, database: str | os.PathLike[str]) -> Answer:
+def look_up(
+    what: Any, target: str | Target = "ascend910b3", *, database: str | os.PathLike[str]
+) -> Answer:
     """The best known schedule of a workload.
 
     Args:
@@ -51,7 +53,9 @@ def look_up(what: Any, target: str | Target = "ascend910b3", *, database: str | 
     """
     found_target = find_target(target)
     if not os.path.exists(database):
-        raise DatabaseError("no such database", where=os.fspath(database), hint="akg_py tune writes one")
+        raise DatabaseError(
+            "no such database", where=os.fspath(database), hint="akg_py tune writes one"
+        )
     task = library.task(what, found_target)
     kept = Database(database)
     record = kept.best(task.workload.digest, found_target.name)
@@ -59,10 +63,24 @@ def look_up(what: Any, target: str | Target = "ascend910b3", *, database: str | 
         try:
             schedule, how = _replay(task, record)
         except AkgError as error:
-            return Answer(task.apply(), "default", f"record {record.digest} can't be replayed: {error.message}")
-        stale = "" if record.device == library.device_digest(found_target) else "; made with other device constants"
+            return Answer(
+                task.apply(),
+                "default",
+                f"record {record.digest} can't be replayed: {error.message}",
+            )
+        stale = (
+            ""
+            if record.device == library.device_digest(found_target)
+            else "; made with other device constants"
+        )
         return Answer(schedule, "exact", f"record {record.digest}, {how}{stale}", record)
-    others = sorted({r.workload for r in kept if r.target == found_target.name and r.workload.split(":")[0] == task.workload.op})
+    others = sorted(
+        {
+            r.workload
+            for r in kept
+            if r.target == found_target.name and r.workload.split(":")[0] == task.workload.op
+        }
+    )
     elsewhere = sorted({r.target for r in kept if r.key == task.workload.digest})
     note = f"no record of {task.workload} on {found_target.name} in {os.fspath(database)}"
     if elsewhere:
@@ -72,7 +90,9 @@ def look_up(what: Any, target: str | Target = "ascend910b3", *, database: str | 
     return Answer(task.apply(), "default", note)
 
 
-def tuned(what: Any, target: str | Target = "ascend910b3", *, database: str | os.PathLike[str]) -> te.Schedule:
+def tuned(
+    what: Any, target: str | Target = "ascend910b3", *, database: str | os.PathLike[str]
+) -> te.Schedule:
     """The best known schedule of a workload, to read, change and build; see `look_up`.
 
     Warns:

@@ -38,7 +38,9 @@ def make_job(task: library.Task, config: Any, seed: int = 0) -> Job:
         "target": task.target.name,
         "config": dict(config),
         "seed": seed,
-        "sources": [s for s in dict.fromkeys(sources) if s and _PACKAGE not in Path(s).resolve().parents],
+        "sources": [
+            s for s in dict.fromkeys(sources) if s and _PACKAGE not in Path(s).resolve().parents
+        ],
     }
 
 
@@ -78,8 +80,14 @@ def verify(job: Job) -> dict[str, Any]:
     wrong = ""
     for region in regions:
         wanted = te.evaluate(workload.outputs, feeds, region=region)
-        wrong = wrong or _compare(outputs if region is None else [a[region] for a in outputs], wanted, exact)
-    return {"how": f"{how}, {'bit-exact' if exact else 'within tolerance'}", "wrong": wrong, "trace": trace}
+        wrong = wrong or _compare(
+            outputs if region is None else [a[region] for a in outputs], wanted, exact
+        )
+    return {
+        "how": f"{how}, {'bit-exact' if exact else 'within tolerance'}",
+        "wrong": wrong,
+        "trace": trace,
+    }
 
 
 def _regions(workload: Workload, flops: int, rng: np.random.Generator) -> tuple[list[Any], str]:

@@ -82,7 +82,13 @@ def _batch_matmul(launch: Launch, dtype: str) -> str:
     if len(launch.inputs) < 2 or not launch.outputs:
         raise _Skip("no shapes of both inputs and the output")
     (a, b), out = launch.inputs[:2], launch.outputs[0]
-    if len(out) < 3 or len(a) != len(out) or len(b) != len(out) or a[:-2] != out[:-2] or b[:-2] != out[:-2]:
+    if (
+        len(out) < 3
+        or len(a) != len(out)
+        or len(b) != len(out)
+        or a[:-2] != out[:-2]
+        or b[:-2] != out[:-2]
+    ):
         raise _Skip("broadcast batch or a blocked layout")
     m, n = out[-2:]
     k = _common_extent(a[-2:], b[-2:], m, n)
@@ -135,7 +141,9 @@ def read_profile(text: str, origin: str) -> Worklist:
         if not any(cell.strip() for cell in row):
             continue
         where = f"{origin}, line {line}"
-        if len(row) <= max(type_column, header.index("Input Shapes"), header.index("Output Shapes")):
+        if len(row) <= max(
+            type_column, header.index("Input Shapes"), header.index("Output Shapes")
+        ):
             result.problems.append(f"{where}: {len(row)} cells, the header has {len(header)}")
             continue
         kind = row[type_column].strip()
@@ -153,7 +161,9 @@ def read_profile(text: str, origin: str) -> Worklist:
             result.add(Entry(Workload.parse(content), count, kind))
         except AkgError as error:
             result.problems.append(f"{origin}, line {line}: {error.message}")
-    result.skipped = [(kind, n, why) for (kind, why), n in sorted(skipped.items(), key=lambda item: -item[1])]
+    result.skipped = [
+        (kind, n, why) for (kind, why), n in sorted(skipped.items(), key=lambda item: -item[1])
+    ]
     return result
 
 
@@ -176,7 +186,11 @@ def _convert(kind: str, row: dict[str, str]) -> str:
 
 
 def _split(cell: str) -> list[str]:
-    return [part.strip() for part in cell.replace('"', "").split(";")] if cell.strip() not in ("", "N/A") else []
+    return (
+        [part.strip() for part in cell.replace('"', "").split(";")]
+        if cell.strip() not in ("", "N/A")
+        else []
+    )
 
 
 def _shapes(cell: str) -> tuple[Shape, ...]:

@@ -31,29 +31,36 @@ class Proposer:
         seed: of all choices.
         batch: configs per proposal, independent of the number of workers.
         first: configs to begin with, such as the default.
+        random: propose at random instead, for comparison.
     """
 
     space: BoundSpace
     seed: int = 0
     batch: int = 8
     first: tuple[Config, ...] = ()
+    random: bool = False
 
     def __post_init__(self) -> None:
         self.columns = self.space.feasible()
         self.size = len(self.space)
         self.predicted = self.space.predict()
         self.order = np.argsort(self.predicted, kind="stable")
+        if self.random:
+            self.order = np.random.default_rng(self.seed).permutation(self.size)
         names = list(self.columns)
         raw = np.stack([self.columns[n] for n in names], axis=1) if names else np.zeros((1, 0))
         self.features = np.log2(np.abs(raw) + 1.0)
-        self._row_of = {tuple(row): n for n, row in enumerate(raw.tolist())} if self.size <= 1 << 16 else None
+        self._row_of = (
+            {tuple(row): n for n, row in enumerate(raw.tolist())} if self.size <= 1 << 16 else None
+        )
         self._raw = raw
 
     def row_of(self, config: Mapping[str, object]) -> int | None:
         """The row of a config, or None if it isn't feasible."""
         knobs = self.space.space.knobs
         try:
-            key = tuple(k.values.index(config[k.name]) if k.is_text else config[k.name] for k in knobs)  # type: ignore[arg-type]
+            values = [(k, config[k.name]) for k in knobs]
+            key = tuple(k.values.index(v) if k.is_text else v for k, v in values)  # type: ignore[arg-type]
         except (KeyError, ValueError):
             return None
         if self._row_of is not None:
@@ -66,14 +73,17 @@ class Proposer:
 
         Fewer than `batch` rows mean that the space is used up.
         """
-        rng = np.random.default_rng([self.seed, number])
         taken = set(measured)
-        good = {row: t for row, t in measured.items() if t is not None and t > 0 and math.isfinite(t)}
+        good = {
+            row: t for row, t in measured.items() if t is not None and t > 0 and math.isfinite(t)
+        }
         rows: list[int] = []
         if not measured:
             rows += [r for c in self.first if (r := self.row_of(c)) is not None and r not in taken]
             rows = list(dict.fromkeys(rows))[: self.batch]
         wanted = self.batch - len(rows)
+        if self.random:
+            return rows + self._fill(taken | set(rows), wanted)
         if len(good) < MIN_LEARN:
             rows += self._diverse(taken | set(rows), wanted)
         else:
@@ -81,7 +91,7 @@ class Proposer:
             moves = self._neighbours(good, score, taken, min(LOCAL_MOVES, wanted))
             rows += moves
             rows += self._top(score, taken | set(rows), self.batch - len(rows))
-        rows += self._fill(taken | set(rows), self.batch - len(rows), rng)
+        rows += self._fill(taken | set(rows), self.batch - len(rows))
         return rows
 
     def _pool(self) -> NDArray[np.int64]:
@@ -110,20 +120,27 @@ class Proposer:
         self, measured: Mapping[int, float | None], good: Mapping[int, float], number: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Expected log seconds of the rows in the pool (sorted rows, scores)."""
-        from sklearn.ensemble import ExtraTreesRegressor
+        from sklearn.ensemble import ExtraTreesRegressor  # type: ignore[import-untyped]
 
         known = sorted(measured)
         log_predicted = np.log(np.maximum(self.predicted, 1e-12))
         log_predicted[~np.isfinite(log_predicted)] = 50.0
         worst = max(math.log(t) - log_predicted[r] for r, t in good.items())
-        residual = [math.log(good[r]) - log_predicted[r] if r in good else worst + math.log(2) for r in known]
-        model = ExtraTreesRegressor(n_estimators=40, random_state=self.seed * 1009 + number, n_jobs=1)
+        residual = [
+            math.log(good[r]) - log_predicted[r] if r in good else worst + math.log(2)
+            for r in known
+        ]
+        model = ExtraTreesRegressor(
+            n_estimators=40, random_state=self.seed * 1009 + number, n_jobs=1
+        )
         inputs = np.concatenate([self.features, log_predicted[:, None]], axis=1)
         model.fit(inputs[known], residual)
         rows = np.unique(np.concatenate([self._pool(), np.asarray(known)]))
         return rows, log_predicted[rows] + model.predict(inputs[rows])
 
-    def _top(self, score: tuple[NDArray[np.int64], NDArray[np.float64]], taken: set[int], count: int) -> list[int]:
+    def _top(
+        self, score: tuple[NDArray[np.int64], NDArray[np.float64]], taken: set[int], count: int
+    ) -> list[int]:
         rows, values = score
         chosen: list[int] = []
         for n in np.argsort(values, kind="stable"):
@@ -134,7 +151,11 @@ class Proposer:
         return chosen
 
     def _neighbours(
-        self, good: Mapping[int, float], score: tuple[NDArray[np.int64], NDArray[np.float64]], taken: set[int], count: int
+        self,
+        good: Mapping[int, float],
+        score: tuple[NDArray[np.int64], NDArray[np.float64]],
+        taken: set[int],
+        count: int,
     ) -> list[int]:
         """Rows that differ from one of the best in one knob, the most promising first."""
         rows, values = score
@@ -142,15 +163,19 @@ class Proposer:
         found: list[int] = []
         for best in sorted(good, key=lambda r: (good[r], r))[:3]:
             differs = (self._raw != self._raw[best]).sum(axis=1)
-            near = [int(r) for r in np.flatnonzero(differs == 1) if int(r) not in taken and int(r) not in found]
+            near = [
+                int(r)
+                for r in np.flatnonzero(differs == 1)
+                if int(r) not in taken and int(r) not in found
+            ]
             near.sort(key=lambda r: (expected.get(r, math.inf), r))
             found += near[: count - len(found)]
             if len(found) >= count:
                 break
         return found
 
-    def _fill(self, taken: set[int], count: int, rng: np.random.Generator) -> list[int]:
-        """Unmeasured rows, best-ranked first, when nothing else proposes any."""
+    def _fill(self, taken: set[int], count: int) -> list[int]:
+        """Unmeasured rows in order."""
         chosen: list[int] = []
         for row in self.order:
             if len(chosen) >= count:

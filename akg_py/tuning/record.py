@@ -85,7 +85,9 @@ class Record:
         for name, value in values.items():
             kind = str(known[name]).split("[")[0]
             if kind != type(value).__name__:
-                raise DatabaseError(f"{name} of a record is {type(value).__name__}, not {kind}", where="")
+                raise DatabaseError(
+                    f"{name} of a record is {type(value).__name__}, not {kind}", where=""
+                )
         return Record(**values)
 
 

@@ -19,7 +19,7 @@ import filelock
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
@@ -61,7 +61,9 @@ class RankedSampler(BaseSampler):
             self._batches[number] = self.proposer.propose(measured, number)
         return self._batches[number]
 
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
         return distributions(self.proposer.space)
 
     def sample_relative(
@@ -70,13 +72,17 @@ class RankedSampler(BaseSampler):
         number, place = divmod(trial.number, self.proposer.batch)
         rows = self.batch(study, number)
         if place >= len(rows):
-            raise SpaceError("the search space is used up", where="")
+            raise SpaceError("the search space is used up")
         return dict(self.proposer.space.config_at(rows[place]))
 
     def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
     ) -> Any:
-        raise SpaceError(f"{param_name} is no knob of this space", where="")
+        raise SpaceError(f"{param_name} is no knob of this space")
 
 
 def distributions(space: BoundSpace) -> dict[str, BaseDistribution]:
@@ -116,7 +122,9 @@ class Search:
         sampler: `ranked`, `tpe` or `random`.
     """
 
-    def __init__(self, space: BoundSpace, study: optuna.Study, proposer: Proposer, sampler: str) -> None:
+    def __init__(
+        self, space: BoundSpace, study: optuna.Study, proposer: Proposer, sampler: str
+    ) -> None:
         self.space, self.study, self.proposer, self.sampler = space, study, proposer, sampler
         self._known = {t.config.digest: t for t in self.trials()}
 
@@ -135,7 +143,7 @@ class Search:
         """Trials that an earlier run asked for and never told, to be measured under their old numbers."""
         found = []
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if self.sampler == "ranked":  # the kill may have come before the parameters were stored
+            if self.sampler != "tpe":  # the kill may have come before the parameters were stored
                 number, place = divmod(trial.number, self.proposer.batch)
                 assert isinstance(self.study.sampler, RankedSampler)
                 rows = self.study.sampler.batch(self.study, number)
@@ -147,7 +155,7 @@ class Search:
 
     def ask(self, limit: int) -> list[tuple[int, Config]]:
         """Up to a batch of new configs: (trial number, config); empty when the space is used up."""
-        if self.sampler == "ranked":
+        if self.sampler != "tpe":
             return self._ask_ranked(limit)
         asked: list[tuple[int, Config]] = []
         misses = 0
@@ -158,7 +166,11 @@ class Search:
             trial = self.study.ask(distributions(self.space))
             config = Config(trial.params)
             known = self._known.get(config.digest)
-            if known is not None or config.digest in in_flight or self.proposer.row_of(config) is None:
+            if (
+                known is not None
+                or config.digest in in_flight
+                or self.proposer.row_of(config) is None
+            ):
                 reason = "measured before" if known or config.digest in in_flight else "infeasible"
                 trial.set_user_attr("skipped", reason)
                 self.study.tell(trial, state=TrialState.PRUNED)
@@ -187,13 +199,19 @@ class Search:
         if not good:
             failure = failure or f"its time is {seconds}"
             storage.set_trial_user_attr(trial_id, "failure", failure)
-        self.study.tell(number, seconds if good else None, state=TrialState.COMPLETE if good else TrialState.FAIL)
+        self.study.tell(
+            number,
+            seconds if good else None,
+            state=TrialState.COMPLETE if good else TrialState.FAIL,
+        )
         trial = Trial(number, config, seconds if good else None, failure)
         self._known[config.digest] = trial
         return trial
 
     def _trial_id(self, number: int) -> int:
-        return self.study._storage.get_trial_id_from_study_id_trial_number(self.study._study_id, number)
+        return self.study._storage.get_trial_id_from_study_id_trial_number(
+            self.study._study_id, number
+        )
 
 
 @contextlib.contextmanager
@@ -216,16 +234,16 @@ def open_search(
     if sampler not in SAMPLERS:
         raise SpaceError(f"unknown sampler {sampler!r}", hint=f"samplers: {', '.join(SAMPLERS)}")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    proposer = Proposer(space, seed, batch, tuple(first))
+    proposer = Proposer(space, seed, batch, tuple(first), sampler == "random")
     chosen: BaseSampler = RankedSampler(proposer)
     if sampler == "tpe":
         chosen = TPESampler(seed=seed, n_startup_trials=0)
-    elif sampler == "random":
-        chosen = RandomSampler(seed=seed)
     with _open_storage(journal) as storage:
-        study = optuna.create_study(storage=storage, study_name=name, sampler=chosen, load_if_exists=True)
+        study = optuna.create_study(
+            storage=storage, study_name=name, sampler=chosen, load_if_exists=True
+        )
         search = Search(space, study, proposer, sampler)
-        if sampler != "ranked" and not study.get_trials(deepcopy=False):
+        if sampler == "tpe" and not study.get_trials(deepcopy=False):
             for row in proposer.propose({}, 0):
                 study.enqueue_trial(dict(space.config_at(row)))
         yield search
@@ -242,7 +260,9 @@ def _open_storage(journal: str | os.PathLike[str] | None) -> Iterator[Any]:
         lock.acquire()
     except filelock.Timeout:
         raise DatabaseError(
-            "another process is tuning with this journal", where=str(path), hint="wait, or give another --storage"
+            "another process is tuning with this journal",
+            where=str(path),
+            hint="wait, or give another --storage",
         ) from None
     except OSError as error:
         raise DatabaseError(f"can't write the journal: {error.strerror}", where=str(path)) from None
@@ -253,7 +273,9 @@ def _open_storage(journal: str | os.PathLike[str] | None) -> Iterator[Any]:
             storage = JournalStorage(backend)
         except (ValueError, KeyError) as error:
             raise DatabaseError(
-                f"can't read the journal: {error}", where=str(path), hint="it is no optuna journal; give another --storage"
+                f"can't read the journal: {error}",
+                where=str(path),
+                hint="it is no optuna journal; give another --storage",
             ) from None
         yield storage
     except OSError as error:
@@ -276,7 +298,10 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float:
     """Rank correlation of two equally long sequences; NaN for fewer than three."""
     if len(a) < 3:
         return math.nan
-    ranks = [np.argsort(np.argsort(np.asarray(x), kind="stable"), kind="stable").astype(float) for x in (a, b)]
+    ranks = [
+        np.argsort(np.argsort(np.asarray(x), kind="stable"), kind="stable").astype(float)
+        for x in (a, b)
+    ]
     if np.ptp(ranks[0]) == 0 or np.ptp(ranks[1]) == 0:
         return math.nan
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

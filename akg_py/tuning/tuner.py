@@ -106,7 +106,9 @@ def tune(
     """
     _refuse_in_worker()
     task = library.task(what, find_target(target))
-    options = Options(trials, seed, sampler, patience, 60 * minutes if minutes else math.inf, on_progress)
+    options = Options(
+        trials, seed, sampler, patience, 60 * minutes if minutes else math.inf, on_progress
+    )
     if trials < 1:
         raise SpaceError(f"trials is {trials}", hint="give 1 or more")
     with open_pool(workers, timeout, executor) as pool:
@@ -114,7 +116,9 @@ def tune(
 
 
 @contextlib.contextmanager
-def open_pool(workers: int | None, timeout: float | None, executor: Executor | None = None) -> Iterator[Executor]:
+def open_pool(
+    workers: int | None, timeout: float | None, executor: Executor | None = None
+) -> Iterator[Executor]:
     """Worker processes that end with the block, at once when it is left by an error or Ctrl-C."""
     if executor is not None:
         yield executor
@@ -189,13 +193,20 @@ def _run_trials(
             now_best = min((t.seconds for t in finished if t.seconds is not None), default=math.inf)
             stale = 0 if now_best < best else stale + 1
             best = now_best
-            if len(finished) >= options.trials or time.monotonic() > deadline or stale > options.patience:
+            if (
+                len(finished) >= options.trials
+                or time.monotonic() > deadline
+                or stale > options.patience
+            ):
                 return
             batch = search.ask(options.trials - len(finished))
             if not batch:
                 return
         jobs = {
-            pool.submit(options.objective, measure.make_job(task, config, options.seed)): (number, config)
+            pool.submit(options.objective, measure.make_job(task, config, options.seed)): (
+                number,
+                config,
+            )
             for number, config in batch
         }
         _collect(task, search, jobs, options, default, details)
@@ -235,7 +246,9 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _progress(task: library.Task, trials: list[Trial], options: Options, default: Config) -> Progress:
+def _progress(
+    task: library.Task, trials: list[Trial], options: Options, default: Config
+) -> Progress:
     times = [t.seconds for t in trials if t.seconds is not None]
     base = next((t.seconds for t in trials if t.config == default), None)
     failures = [t.failure for t in trials if t.failure]
@@ -278,26 +291,34 @@ def _verified_record(
         return _record(task, trials, trial, options, default, details, check["trace"], check["how"])
     raise SpaceError(
         f"{task.workload}: none of the {len(wrong)} fastest configs could be verified; the fastest: {wrong[0]}",
-        where="", hint="this is a fault of the schedule or of akg_py: please report it",
+        hint="this is a fault of the schedule or of akg_py: please report it",
     )  # fmt: skip
 
 
 def _nothing_works(task: library.Task, trials: list[Trial]) -> SpaceError:
     if not trials:
-        return SpaceError(f"{task.workload}: no config was measured", where="", hint="give more time or trials")
+        return SpaceError(
+            f"{task.workload}: no config was measured", hint="give more time or trials"
+        )
     first = trials[0]
     reasons: dict[str, int] = {}
     for t in trials:
         reasons[t.failure.split(":")[0]] = reasons.get(t.failure.split(":")[0], 0) + 1
-    kinds = ", ".join(f"{n} x {kind}" for kind, n in sorted(reasons.items(), key=lambda item: -item[1]))
+    kinds = ", ".join(
+        f"{n} x {kind}" for kind, n in sorted(reasons.items(), key=lambda item: -item[1])
+    )
     return SpaceError(
         f"{task.workload}: all {len(trials)} configs failed ({kinds}); the first, {first.config}: {first.failure}",
-        where="", hint="loosen the space or mend the schedule; the journal has the reason of every trial",
+        hint="loosen the space or mend the schedule; the journal has the reason of every trial",
     )  # fmt: skip
 
 
 def _interrupted_record(
-    task: library.Task, search: Search, options: Options, default: Config, details: dict[str, dict[str, Any]]
+    task: library.Task,
+    search: Search,
+    options: Options,
+    default: Config,
+    details: dict[str, dict[str, Any]],
 ) -> Record | None:
     trials = search.trials()
     ranked = _ranked(trials)
@@ -379,4 +400,3 @@ def _refuse_in_worker() -> None:
 def journal_path(database: str | os.PathLike[str]) -> Path:
     """Where the trials behind a database are kept by default."""
     return Path(f"{os.fspath(database)}.trials")
-

@@ -50,7 +50,9 @@ class Worklist:
         """Add an entry; the same workload again adds to its count."""
         for n, old in enumerate(self.entries):
             if old.workload.digest == entry.workload.digest:
-                self.entries[n] = replace(old, count=old.count + entry.count, note=old.note or entry.note)
+                self.entries[n] = replace(
+                    old, count=old.count + entry.count, note=old.note or entry.note
+                )
                 return
         self.entries.append(entry)
 
@@ -69,7 +71,11 @@ class Worklist:
 
 def shipped_lists() -> list[str]:
     """Names of the lists that come with akg_py."""
-    return sorted(p.name[:-5] for p in resources.files("akg_py.workloads").iterdir() if p.name.endswith(".toml"))
+    return sorted(
+        p.name[:-5]
+        for p in resources.files("akg_py.workloads").iterdir()
+        if p.name.endswith(".toml")
+    )
 
 
 def read(what: str) -> Worklist:
@@ -91,14 +97,15 @@ def read(what: str) -> Worklist:
         near = get_close_matches(what, known, 2, 0.4)
         raise SpaceError(
             f"{what!r} is no workload, file or shipped list",
-            where="",
             hint=f"did you mean {' or '.join(near)}?" if near
             else f"lists: {', '.join(known)}; or text such as matmul:m=1024,n=2048,k=512",
         )  # fmt: skip
     if not result.entries:
         detail = "\n".join(f"  {p}" for p in result.problems[:5])
         detail += "".join(f"\n  skipped {n} x {kind}: {why}" for kind, n, why in result.skipped[:5])
-        raise SpaceError(f"no workload to tune\n{detail}" if detail else "no workload in it", where=str(what))
+        raise SpaceError(
+            f"no workload to tune\n{detail}" if detail else "no workload in it", where=str(what)
+        )
     return result
 
 
@@ -166,7 +173,9 @@ def _read_entries(table: dict[str, Any], origin: str) -> Worklist:
             if unknown:
                 result.problems.append(f"{where}: unknown key {sorted(unknown)[0]}")
                 continue
-            result.add_text(item.get("workload"), where, item.get("count", 1), str(item.get("note", "")))
+            result.add_text(
+                item.get("workload"), where, item.get("count", 1), str(item.get("note", ""))
+            )
         else:
             result.add_text(item, where)
     return result

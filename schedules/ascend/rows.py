@@ -24,7 +24,9 @@ def rows(s: te.Schedule, config: Any) -> None:
     computing = [*between, s[result]]
     inputs = dict.fromkeys(t for stage in computing for t in stage.op.input_tensors if _is_input(t))
     for tensor in inputs:
-        copy = s.cache_read(tensor, "UB", [stage for stage in computing if tensor in stage.op.input_tensors])
+        copy = s.cache_read(
+            tensor, "UB", [stage for stage in computing if tensor in stage.op.input_tensors]
+        )
         s[copy].compute_at(s[out], tile if tensor.ndim > 1 else core)
         if config.copies == 2 and tensor.ndim > 1:
             s[copy].double_buffer()

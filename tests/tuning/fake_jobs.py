@@ -15,11 +15,15 @@ def _noise(job):
 def ripple(job):
     task = library.task(job["workload"], job["target"])
     seconds = task.space.estimate_one(job["config"])["seconds"]
-    return {"seconds": seconds * (1.0 + 0.3 * _noise(job)), "bound": "MTE2", "interval_us": [1.0, 2.0]}
+    return {
+        "seconds": seconds * (1.0 + 0.3 * _noise(job)),
+        "bound": "MTE2",
+        "interval_us": [1.0, 2.0],
+    }
 
 
 def slow_ripple(job):
-    time.sleep(0.15)
+    time.sleep(0.08)
     return ripple(job)
 
 
@@ -48,7 +52,11 @@ def right(job):
 
 
 def first_wrong(job):
-    return {"how": "full", "wrong": "" if _noise(job) < 0.5 else "1 of 4 elements differ", "trace": []}
+    return {
+        "how": "full",
+        "wrong": "" if _noise(job) < 0.5 else "1 of 4 elements differ",
+        "trace": [],
+    }
 
 
 def all_wrong(job):

@@ -15,7 +15,15 @@ from akg_py.tuning.record import Record
 
 
 def record(us=10.0, workload="add:shape=8x8,dtype=float16", key="k1", target="ascend910b3", **more):
-    return Record(workload, key, target, {"tile": 1}, [["split", "C", ["i"], {"factor": 4}, 0]], {"simulated_us": us}, **more)
+    return Record(
+        workload,
+        key,
+        target,
+        {"tile": 1},
+        [["split", "C", ["i"], {"factor": 4}, 0]],
+        {"simulated_us": us},
+        **more,
+    )
 
 
 @pytest.fixture
@@ -42,7 +50,13 @@ def test_append_then_read_gives_the_record_back(path):
 
 def test_best_prefers_time_then_digest_and_needs_key_and_target(path):
     database = Database(path)
-    for r in (record(5.0), record(3.0), record(1.0, target="cpu"), record(0.5, key="other"), record(float("nan"))):
+    for r in (
+        record(5.0),
+        record(3.0),
+        record(1.0, target="cpu"),
+        record(0.5, key="other"),
+        record(float("nan")),
+    ):
         database.append(r)
     assert database.best("k1", "ascend910b3").simulated_us == 3.0
     assert database.best("k1", "ascend910b4") is None
@@ -100,19 +114,30 @@ def test_foreign_and_damaged_lines_are_named(path):
         again = Database(path)
     assert len(again) == 1 and len(again.problems) == 4
     text = str(seen[0].message)
-    assert "line 3: no JSON" in text and "line 5: not a record" in text and "line 6: damaged" in text
+    assert (
+        "line 3: no JSON" in text and "line 5: not a record" in text and "line 6: damaged" in text
+    )
 
 
 def test_mistyped_record_is_skipped(path):
     data = {**record().to_json(), "config": "oops"}
-    path.write_text(json.dumps({"akg_py_database": 1}) + "\n" + json.dumps({"digest": module.digest_of(data), "record": data}))
+    path.write_text(
+        json.dumps({"akg_py_database": 1})
+        + "\n"
+        + json.dumps({"digest": module.digest_of(data), "record": data})
+    )
     with pytest.warns(DatabaseWarning, match="config of a record is str"):
         assert len(Database(path)) == 0
 
 
 def test_unknown_fields_of_a_record_are_ignored(path):
     data = {**record().to_json(), "colour": "red"}
-    path.write_text(json.dumps({"akg_py_database": 1}) + "\n" + json.dumps({"digest": module.digest_of(data), "record": data}) + "\n")
+    path.write_text(
+        json.dumps({"akg_py_database": 1})
+        + "\n"
+        + json.dumps({"digest": module.digest_of(data), "record": data})
+        + "\n"
+    )
     assert len(Database(path)) == 1
 
 
@@ -213,4 +238,7 @@ def test_find_by_prefix(path):
     database.append(record(1.0, workload="mul:shape=1x1", key="k2"))
     assert [r.simulated_us for r in database.find("add")] == [1.0, 2.0]
     assert len(database.find("k2")) == 1 and not database.find("nothing")
-    assert [r.workload for r in database.all_best()] == ["add:shape=8x8,dtype=float16", "mul:shape=1x1"]
+    assert [r.workload for r in database.all_best()] == [
+        "add:shape=8x8,dtype=float16",
+        "mul:shape=1x1",
+    ]

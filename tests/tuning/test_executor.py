@@ -23,7 +23,13 @@ def pool():
 
 
 def test_results_come_back(pool):
-    assert [f.result(30) for f in [pool.submit(jobs.double, n) for n in range(5)]] == [0, 2, 4, 6, 8]
+    assert [f.result(30) for f in [pool.submit(jobs.double, n) for n in range(5)]] == [
+        0,
+        2,
+        4,
+        6,
+        8,
+    ]
 
 
 def test_crash_loses_one_job_and_names_the_signal(pool):
@@ -41,7 +47,11 @@ def test_exit_is_reported(pool):
 def test_akg_error_keeps_kind_place_and_hint(pool):
     with pytest.raises(CapacityError) as info:
         pool.submit(jobs.fail, "too big").result(30)
-    assert (info.value.message, info.value.where, info.value.hint) == ("too big", "tile.py:3", "smaller")
+    assert (info.value.message, info.value.where, info.value.hint) == (
+        "too big",
+        "tile.py:3",
+        "smaller",
+    )
 
 
 def test_other_errors_and_noise(pool):
@@ -70,7 +80,10 @@ def _alive(pid):
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return not Path(f"/proc/{pid}/stat").exists() or Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
+    return (
+        not Path(f"/proc/{pid}/stat").exists()
+        or Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
+    )
 
 
 def test_workers_end_when_the_parent_is_killed(tmp_path):

@@ -96,8 +96,12 @@ def test_failures_are_counted_and_do_not_win(task):
 
 
 def test_all_failed_names_the_first_reason(task):
-    with pytest.raises(SpaceError, match=r"all 8 configs failed \(8 x ScheduleError\).*no such axis"):
-        tune_task(task, Inline(), replace(FAKE, trials=8, objective=fake_jobs.all_fail), database=None)
+    with pytest.raises(
+        SpaceError, match=r"all 8 configs failed \(8 x ScheduleError\).*no such axis"
+    ):
+        tune_task(
+            task, Inline(), replace(FAKE, trials=8, objective=fake_jobs.all_fail), database=None
+        )
 
 
 def test_a_wrong_winner_is_passed_over(task):
@@ -110,15 +114,21 @@ def test_a_wrong_winner_is_passed_over(task):
 
 def test_crashing_workers_lose_single_trials(task):
     with WorkerPool(2) as pool:
-        record = tune_task(task, pool, replace(FAKE, trials=16, objective=fake_jobs.some_crash), database=None)
-    assert record.trials["failed"] > 0 and record.trials["completed"] + record.trials["failed"] == 16
+        record = tune_task(
+            task, pool, replace(FAKE, trials=16, objective=fake_jobs.some_crash), database=None
+        )
+    assert (
+        record.trials["failed"] > 0 and record.trials["completed"] + record.trials["failed"] == 16
+    )
 
 
 def test_a_finished_run_is_not_repeated(task, tmp_path):
     first, second = Inline(), Inline()
     a = tune_task(task, first, FAKE, database=tmp_path / "t.jsonl")
     b = tune_task(task, second, FAKE, database=tmp_path / "t.jsonl")
-    assert a.config == b.config and len(second.configs) <= 1  # the winner once more, for its details
+    assert (
+        a.config == b.config and len(second.configs) <= 1
+    )  # the winner once more, for its details
     assert len(first.configs) == 24
 
 
@@ -163,7 +173,7 @@ from akg_py.tuning.executor import WorkerPool
 from akg_py.tuning.tuner import Options, tune_task
 if __name__ == "__main__":
     task = library.task({workload!r}, "ascend910b3")
-    options = Options(trials=32, objective=fake_jobs.slow_ripple, check=fake_jobs.right, patience=99)
+    options = Options(trials=24, objective=fake_jobs.slow_ripple, check=fake_jobs.right, patience=99)
     with WorkerPool(2) as pool:
         print("pids", *pool.pids, flush=True)
         record = tune_task(task, pool, options, database={database!r})
@@ -182,7 +192,9 @@ def _journal_trials(path):
     for study in storage.get_all_studies():
         for t in storage.get_all_trials(study._study_id, deepcopy=False):
             if t.state == TrialState.COMPLETE:
-                found.append((t.number, json.dumps(t.user_attrs["config"], sort_keys=True), t.value))
+                found.append(
+                    (t.number, json.dumps(t.user_attrs["config"], sort_keys=True), t.value)
+                )
     return found
 
 
@@ -191,11 +203,15 @@ def test_kill_9_then_resume_loses_and_repeats_nothing(tmp_path):
     journal = Path(f"{database}.trials")
     script = tmp_path / "run.py"
     script.write_text(
-        textwrap.dedent(SCRIPT).format(folder=str(Path(__file__).parent), workload=MATMUL, database=str(database))
+        textwrap.dedent(SCRIPT).format(
+            folder=str(Path(__file__).parent), workload=MATMUL, database=str(database)
+        )
     )
     before = []
-    for kill_after in (4, 13):
-        process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    for kill_after in (4, 12):
+        process = subprocess.Popen(
+            [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and process.poll() is None:
             if journal.exists() and len(_journal_lines(journal, '"state":1')) >= kill_after:
@@ -211,22 +227,28 @@ def test_kill_9_then_resume_loses_and_repeats_nothing(tmp_path):
         now = _journal_trials(tmp_path / "copy")
         assert len(now) >= kill_after and set(before) <= set(now)
         before = now
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     after = _journal_trials(journal)
     assert set(before) <= set(after)
     configs = [config for _, config, _ in after]
-    assert len(configs) == len(set(configs)) == 32
+    assert len(configs) == len(set(configs)) == 24
     # the same proposals as a run that was never killed
     whole = Inline()
     task = library.task(MATMUL, "ascend910b3")
-    tune_task(task, whole, replace(FAKE, trials=32, patience=99), database=None)
+    tune_task(task, whole, replace(FAKE, trials=24, patience=99), database=None)
     assert {json.dumps(dict(c), sort_keys=True) for c in whole.configs} == set(configs)
     assert len(Database(database)) == 1
 
 
 def _journal_lines(path, text):
-    return [line for line in path.read_text(errors="replace").splitlines() if text in line and '"op_code":6' in line]
+    return [
+        line
+        for line in path.read_text(errors="replace").splitlines()
+        if text in line and '"op_code":6' in line
+    ]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
@@ -237,11 +259,16 @@ def test_ctrl_c_leaves_a_usable_database_and_no_workers(tmp_path):
     script.write_text(
         textwrap.dedent(SCRIPT)
         .format(folder=str(Path(__file__).parent), workload=MATMUL, database=str(database))
-        .replace("trials=32", "trials=5000")
+        .replace("trials=24", "trials=5000")
     )
-    process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and len(_journal_lines(journal, '"state":1') if journal.exists() else []) < 6:
+    while (
+        time.monotonic() < deadline
+        and len(_journal_lines(journal, '"state":1') if journal.exists() else []) < 6
+    ):
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
