@@ -163,6 +163,8 @@ def random_schedule(graph: Graph, seed: int, steps: int = 24) -> te.Schedule:
     """A schedule of `graph` after `steps` random attempts; those that it refuses are skipped."""
     rng = np.random.default_rng(seed)
     s = te.create_schedule(list(graph.outputs))
+    if seed % 2:
+        return _tiled(s, graph, rng)
     for _ in range(int(rng.integers(1, steps + 1))):
         before = s.copy()
         try:
@@ -171,6 +173,70 @@ def random_schedule(graph: Graph, seed: int, steps: int = 24) -> te.Schedule:
         except ScheduleError:
             s = before
     return s
+
+
+def _try(s: te.Schedule, graph: Graph, action: Callable[[], object]) -> te.Schedule:
+    """Do `action` on `s`, or undo it when the schedule or lowering refuses."""
+    before, trace = s._state, s._steps
+    try:
+        action()
+        lower_schedule(s, graph.args)
+    except ScheduleError:
+        s._state, s._steps = before, trace
+    return s
+
+
+def _tiled(s: te.Schedule, graph: Graph, rng: np.random.Generator) -> te.Schedule:
+    """Caches, then tiles, then consumers first everything attached deep: nests as experts write them."""
+    for _ in range(int(rng.integers(0, 4))):
+        stage = _pick(rng, s.stages)
+        if rng.random() < 0.5:
+            _try(
+                s,
+                graph,
+                lambda stage=stage: s.cache_read(_pick(rng, stage.op.input_tensors), "UB", [stage]),
+            )
+        else:
+            _try(s, graph, lambda stage=stage: s.cache_write(list(stage._state.outputs), "UB"))
+    if rng.random() < 0.3:
+        reducing = [st for st in s.stages if st.op.reduce_axis]
+        if reducing:
+            stage = _pick(rng, reducing)
+            _try(s, graph, lambda: stage.split(_pick(rng, stage.op.reduce_axis), 3))
+            leaves = [a for a in stage.leaf_iter_vars if a.is_reduce]
+            _try(s, graph, lambda: s.rfactor(stage.op.output(0), _pick(rng, leaves)))
+    for name in [st.name for st in reversed(s.stages)]:
+        _place_and_tile(s, graph, s[name], rng)
+    return s
+
+
+def _place_and_tile(
+    s: te.Schedule, graph: Graph, stage: te.Stage, rng: np.random.Generator
+) -> None:
+    def chance(share: float, action: Callable[[], object]) -> None:
+        if rng.random() < share:
+            _try(s, graph, action)
+
+    def attach() -> None:
+        user = s[_pick(rng, s.state.consumers(stage._state)).name]
+        stage.compute_at(user, _pick(rng, user.leaf_iter_vars))
+
+    def fuse() -> None:
+        start = int(rng.integers(len(stage.leaf_iter_vars)))
+        stage.fuse(*stage.leaf_iter_vars[start : start + 2])
+
+    if not stage._state.is_output:
+        chance(0.85, attach)
+    for _ in range(2):
+        chance(0.5, lambda: stage.split(_pick(rng, stage.leaf_iter_vars), int(rng.integers(2, 5))))
+    chance(0.5, lambda: stage.reorder(*_shuffled(rng, stage.leaf_iter_vars)))
+    chance(0.25, fuse)
+    chance(0.5, lambda: stage.vectorize(stage.leaf_iter_vars[-1]))
+    chance(0.2, stage.double_buffer)
+
+
+def _shuffled(rng: np.random.Generator, items: Sequence[Any]) -> list[Any]:
+    return [items[n] for n in rng.permutation(len(items))]
 
 
 def _pick(rng: np.random.Generator, items: Sequence[Any]) -> Any:
@@ -197,7 +263,7 @@ def _attempt(s: te.Schedule, rng: np.random.Generator) -> None:
             at = int(rng.integers(len(leaves)))
             stage.fuse(*leaves[at : at + 2])
         case "reorder":
-            stage.reorder(*(leaves[n] for n in rng.permutation(len(leaves))))
+            stage.reorder(*_shuffled(rng, leaves))
         case "vectorize" | "unroll" | "parallel":
             getattr(stage, kind)(axis)
         case "bind":

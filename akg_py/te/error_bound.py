@@ -16,16 +16,9 @@ import numpy as np
 
 from akg_py import dtypes
 from akg_py.ir.evaluate import apply_call, convert
-from akg_py.ir.expr import Const, Expr, Load, Reduce
-from akg_py.te.evaluate import (
-    STANDARD,
-    Array,
-    Evaluator,
-    Grid,
-    GridEvaluator,
-    combine,
-    matrix_product,
-)
+from akg_py.ir.expr import Const, Expr, Load, Reduce, loads
+from akg_py.te.evaluate import STANDARD, GridEvaluator, combine
+from akg_py.te.grid import Array, Grid, matrix_product
 from akg_py.te.tensor import Tensor
 
 FUNCTION_ULP = 4  # error a kernel's exp, log, sin ... may have, in units in the last place
@@ -159,7 +152,7 @@ class BoundEvaluator(GridEvaluator[Approx]):
     def inexact_where(self, value: Approx, e: Load, grid: Grid, active: Array | None) -> Approx:
         error = value.error
         for i in e.indices:
-            if any(True for _ in _loads_in(i)):
+            if next(loads(i), None) is not None:
                 error = np.where(self.expr(i, grid, active).error > 0, np.inf, error)
         return Approx(value.value, error)
 
@@ -449,10 +442,4 @@ class BoundEvaluator(GridEvaluator[Approx]):
         ]
 
 
-def _loads_in(e: Expr) -> Any:
-    from akg_py.ir.expr import loads
-
-    return loads(e)
-
-
-__all__ = ["Bounded", "Evaluator", "evaluate_with_bound"]
+__all__ = ["Bounded", "evaluate_with_bound"]
