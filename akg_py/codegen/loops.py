@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 from akg_py.codegen import arithmetic
 from akg_py.codegen.dependence import accesses, is_independent
@@ -28,6 +29,15 @@ STACK_BYTES = 16 << 10  # of one buffer
 STACK_TOTAL = 64 << 10
 
 
+@dataclass
+class _Plan:
+    """Buffers to hold in registers, with the loops to unroll for them; extents to assume; lane loops to mask."""
+
+    held: list[tuple[Buffer, set[Var]]] = field(default_factory=list)
+    assume: list[tuple[Expr, int]] = field(default_factory=list)
+    masked: list[For] = field(default_factory=list)
+
+
 class Loops(Values):
     """Emits statements."""
 
@@ -40,6 +50,7 @@ class Loops(Values):
         self.copies = 1
         self.assumed: list[tuple[Expr, int]] = []
         self.unversioned = False
+        self.lane_masks: dict[Var, list[Val]] = {}
         self.in_thread = False
         self.has_parallel = False
         self.thread_peak = 0
@@ -173,12 +184,38 @@ class Loops(Values):
     def _serial(self, s: For) -> None:
         memo = dict(self.memo)
         plan = self._register_plan(s)
-        held, versions = plan if plan else ([], [])
-        if versions:
-            self._versions(s, versions)
+        if plan is None:
+            self.counted(self.extent_value(s), 1, lambda i: self._at(s, i), [])
+        elif plan.assume:
+            self._versions(s, plan.assume)
         else:
-            self.counted(self.extent_value(s), 1, lambda i: self._at(s, i), held)
+            with self._masks(plan.masked):
+                self.counted(self.extent_value(s), 1, lambda i: self._at(s, i), plan.held)
         self.memo = memo
+
+    @contextmanager
+    def _masks(self, loops: list[For]) -> Iterator[None]:
+        """Masks of lane loops with an open extent, made once before the loop around them."""
+        if not loops:
+            yield
+            return
+        after, some = self.b.block("after"), None
+        for f in loops:
+            width, extent = self._lane_count(f), self.extent_value(f)
+            some = self.b.both(some, self.b.compare("sgt", extent, constant(0, "i64")))
+            count = self.b.cast("trunc", extent, "i32")
+            chunks = range(0, self._full_extent(f) or width, width)
+            numbers = [constant_lanes([start + i for i in range(width)], "i32") for start in chunks]
+            self.lane_masks[f.var] = [self.b.compare("slt", n, count) for n in numbers]
+        assert some is not None
+        run = self.b.block("run")
+        self.b.branch(some, run, after)
+        self.b.at = run
+        yield
+        self.b.jump(after)
+        self.b.at = after
+        for f in loops:
+            del self.lane_masks[f.var]
 
     def counted(self, extent: Val, step: int, body: Callable[[Linear], None], held: list[tuple[Buffer, set[Var]]]) -> None:
         """`body(i)` for i in 0, step, ... below extent, with `held` buffers in registers."""
@@ -222,15 +259,25 @@ class Loops(Values):
         self.b.jump(after)
         self.b.at = no
         unversioned, self.unversioned = self.unversioned, True
-        self._serial(s)
+        self._for(self._rows_outside(s))
         self.unversioned = unversioned
         self.b.jump(after)
         self.b.at = after
 
+    def _rows_outside(self, s: For) -> For:
+        """`s` with an open loop that can't be unrolled moved around it, if the order doesn't matter."""
+        f = s.body
+        if not isinstance(f, For) or self._constant_extent(f) is not None or f.kind == "vector":
+            return s
+        if not free_vars(f.extent) <= set(self.env) or not free_vars(s.extent) <= set(self.env):
+            return s
+        moved = replace(f, kind="serial", body=replace(s, body=f.body))
+        return moved if is_independent(moved, self.alias) else s
+
     # ------------------------------------------------------------ registers
 
-    def _register_plan(self, s: For) -> tuple[list[tuple[Buffer, set[Var]]], list[tuple[Expr, int]]] | None:
-        """Buffers whose elements stay in registers during `s`, and the extents this takes for granted."""
+    def _register_plan(self, s: For) -> _Plan | None:
+        """What can stay in registers during `s`, or None."""
         inner = {f.var: f for f in walk_stmts(s.body) if isinstance(f, For)}
         if any(f.kind in ("parallel", "core") for f in inner.values()) and not self.in_thread:
             return None
@@ -242,8 +289,7 @@ class Loops(Values):
             if writes:
                 written[id(buffer)] = buffer
         shared = set(self.alias) | set(self.alias.values())
-        held: list[tuple[Buffer, set[Var]]] = []
-        assume: list[tuple[Expr, int]] = []
+        plan = _Plan()
         hoist: list[Expr] = []
         lane_loops = self._lane_loops(s.body)
         for key, buffer in written.items():
@@ -269,18 +315,24 @@ class Loops(Values):
             unrolled = moving - lane_loops
             if cells > MAX_CELLS or not self._may_unroll(s.body, [inner[v] for v in unrolled]):
                 continue
-            needed = [(inner[v].extent, n) for v, n in zip(moving, extents, strict=True)
-                      if self._constant_extent(inner[v]) is None]  # fmt: skip
-            if needed and (self.unversioned or any(not free_vars(e) <= set(self.env) for e, _ in needed)):
+            needed = [(inner[v], n) for v, n in zip(moving, extents, strict=True)
+                      if n is not None and self._constant_extent(inner[v]) is None]  # fmt: skip
+            if any(not free_vars(f.extent) <= set(self.env) for f, _ in needed):
                 continue
-            assume += [(e, n) for e, n in needed if n is not None and not any(same(e, a) for a, _ in assume)]
+            if self.unversioned and any(f.var in unrolled for f, _ in needed):
+                continue
+            for f, n in needed:
+                if self.unversioned:
+                    plan.masked += [f] if f not in plan.masked else []
+                elif not any(same(f.extent, known) for known, _ in plan.assume):
+                    plan.assume.append((f.extent, n))
             hoist += atoms
-            held.append((buffer, unrolled))
-        if not held:
+            plan.held.append((buffer, unrolled))
+        if not plan.held:
             return None
         for atom in hoist:
             self.memo.setdefault(atom, self.linear(atom))
-        return held, assume
+        return plan
 
     def _fixed_atoms(self, buffer: Buffer, indices: tuple[Expr, ...], moving: set[Var]) -> list[Expr] | None:
         """The non-variable atoms of an index, if all of them are fixed over a loop."""
@@ -368,6 +420,10 @@ class Loops(Values):
 
     def _over_lanes(self, s: For) -> None:
         width = self._lane_count(s)
+        if s.var in self.lane_masks:
+            for n, mask in enumerate(self.lane_masks[s.var]):
+                self._chunk(s, Linear(const=n * width, lane=1), width, mask)
+            return
         extent = self._constant_extent(s)
         if extent is None:
             self._over_lanes_open(s, width)
