@@ -1,4 +1,4 @@
-"""Row kernels on vector cores: whole rows in UB, every intermediate too; rows are dealt to the cores."""
+"""Row kernels on vector cores: whole rows in UB, every intermediate too; rows are dealt to cores."""
 
 from typing import Any
 
@@ -8,15 +8,14 @@ SERVES = ("softmax", "layer_norm", "rms_norm", "layer_norm_gelu")
 
 
 def rows(s: te.Schedule, config: Any) -> None:
-    """`blocks` cores with equal shares of rows, taken `tile_rows` at a time, in `copies` slots."""
+    """Tiles of `tile_rows` whole rows, with `copies` slots for what comes in and goes out."""
     out = s.outputs[0]
     between = [stage for stage in s.stages if stage.op is not out.op]
     result = s.cache_write(out, "UB")
     *lead, _ = s[out].op.axis
     row = s[out].fuse(*lead) if len(lead) > 1 else lead[0]
-    core, share = s[out].split(row, nparts=config.blocks)
-    tile, _ = s[out].split(share, factor=config.tile_rows)
-    s[out].bind(core, te.thread_axis("blockIdx.x"))
+    tile, _ = s[out].split(row, factor=config.tile_rows)
+    s[out].bind(tile, te.thread_axis("blockIdx.x"))
     s[result].compute_at(s[out], tile)
     for stage in reversed(between):
         stage.set_scope("UB")
@@ -24,11 +23,10 @@ def rows(s: te.Schedule, config: Any) -> None:
     computing = [*between, s[result]]
     inputs = dict.fromkeys(t for stage in computing for t in stage.op.input_tensors if _is_input(t))
     for tensor in inputs:
-        copy = s.cache_read(
-            tensor, "UB", [stage for stage in computing if tensor in stage.op.input_tensors]
-        )
-        s[copy].compute_at(s[out], tile if tensor.ndim > 1 else core)
-        if config.copies == 2 and tensor.ndim > 1:
+        readers = [stage for stage in computing if tensor in stage.op.input_tensors]
+        copy = s.cache_read(tensor, "UB", readers)
+        s[copy].compute_at(s[out], tile)
+        if config.copies == 2:
             s[copy].double_buffer()
     if config.copies == 2:
         s[result].double_buffer()
