@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from akg_py.ascend.device import Device
-from akg_py.ascend.isa import INSTRUCTIONS
+from akg_py.ascend.isa import INSTRUCTIONS, VECTOR
 from akg_py.ascend.program import Instruction
 from akg_py.ascend.tiles import Loop, Node, Tile, round_up
 from akg_py.errors import CapacityError
-from akg_py.ir.expr import Expr, Var, free_vars
+from akg_py.ir.expr import Expr, Var, free_vars, same
 
 ON_CHIP = ("L1", "L0A", "L0B", "L0C", "UB")
 
@@ -46,57 +46,49 @@ def accesses(node: Instruction) -> list[Access]:
 
 @dataclass(slots=True)
 class Life:
-    """Program positions between which a tile holds data, and the pipes that touch it."""
+    """Program positions between which a tile holds data, the pipes that touch it, and its outermost uses."""
 
     tile: Tile
     first: int
     last: int
     pipes: set[str]
+    first_node: Instruction
+    last_node: Instruction
 
 
 def find_lives(body: list[Node]) -> dict[Var, Life]:
     """Lives of all tiles of a phase; a use inside a loop that the tile outlives spans that loop."""
-    tiles: dict[Var, Tile] = {}
     lives: dict[Var, Life] = {}
+    tiles: dict[Var, Tile] = {}
     position = 0
-    spans: list[tuple[Loop, list[Access]]] = []
 
-    def visit(nodes: list[Node], loops: list[tuple[Loop, int]]) -> None:
+    def visit(nodes: list[Node]) -> set[Var]:
         nonlocal position
+        used: set[Var] = set()
         for node in nodes:
             if isinstance(node, Loop):
-                for t in node.tiles:
-                    tiles[t.base] = t
+                tiles.update((t.base, t) for t in node.tiles)
                 start = position
-                touched_before = {b: (x.first, x.last) for b, x in lives.items()}
-                visit(node.body, [*loops, (node, start)])
-                end = position
-                for base, life in lives.items():
-                    if touched_before.get(base) != (life.first, life.last) and not _lives_in(tiles[base], node):
-                        life.first, life.last = min(life.first, start), max(life.last, end)
+                inside = visit(node.body) - {t.base for t in node.tiles}
+                for base in inside:
+                    life = lives[base]
+                    life.first, life.last = min(life.first, start), max(life.last, position)
+                used |= inside
                 continue
             position += 1
             for a in accesses(node):
                 if a.base not in tiles:
                     continue
-                life = lives.setdefault(a.base, Life(tiles[a.base], position, position, set()))
-                life.first, life.last = min(life.first, position), max(life.last, position)
+                life = lives.get(a.base)
+                if life is None:
+                    life = lives[a.base] = Life(tiles[a.base], position, position, set(), node, node)
+                life.last, life.last_node = position, node
                 life.pipes.add(a.pipe)
+                used.add(a.base)
+        return used
 
-    del spans
-    visit(body, [])
+    visit(body)
     return lives
-
-
-def _lives_in(tile: Tile, loop: Loop) -> bool:
-    """Whether the tile is allocated in the body of `loop` or deeper."""
-    if tile.loop is loop:
-        return True
-    return any(_contains(loop.body, tile.loop) for _ in (0,)) if tile.loop is not None else False
-
-
-def _contains(nodes: list[Node], loop: Loop) -> bool:
-    return any(isinstance(n, Loop) and (n is loop or _contains(n.body, loop)) for n in nodes)
 
 
 def plan_memory(body: list[Node], device: Device) -> dict[Var, int]:
@@ -110,36 +102,72 @@ def plan_memory(body: list[Node], device: Device) -> dict[Var, int]:
     for scope in ON_CHIP:
         own = [life for life in lives.values() if life.tile.buffer.scope == scope]
         alignment = max(device.alignment_bytes(scope), 32)
-        placed: list[tuple[int, int, Life]] = []
+        placed: list[Placed] = []
         end = 0
         for life in own:
             size = round_up(life.tile.size_bytes, alignment) * life.tile.buffer.copies
-            offset = _first_gap(life, size, placed)
-            placed.append((offset, size, life))
+            offset = _offset(life, size, placed)
+            placed.append(Placed(offset, size, life))
             offsets[life.tile.base] = offset
             end = max(end, offset + size)
         capacity = device.capacity_bytes(scope)
         if end > capacity:
-            raise _overflow(scope, end, capacity, [p[2].tile for p in placed], device)
+            raise _overflow(scope, end, capacity, [p.life.tile for p in placed], device)
     return offsets
 
 
-def _first_gap(life: Life, size: int, placed: list[tuple[int, int, Life]]) -> int:
-    """The lowest offset that no tile alive at the same time covers."""
-    blocked = sorted((o, o + s) for o, s, other in placed if not _may_share(life, other))
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A tile with its place."""
+
+    offset: int
+    size: int
+    life: Life
+
+
+def _offset(life: Life, size: int, placed: list[Placed]) -> int:
+    """The place of a source that dies where `life` begins, else the lowest free one."""
+    for p in placed:
+        if p.size == size and _takes_over(life, p.life):
+            if not any(
+                o is not p and o.offset < p.offset + size and p.offset < o.offset + o.size and not _may_share(life, o.life)
+                for o in placed
+            ):
+                return p.offset
     offset = 0
-    for begin, stop in blocked:
+    for begin, stop in sorted((p.offset, p.offset + p.size) for p in placed if not _may_share(life, p.life)):
         if offset + size <= begin:
             break
         offset = max(offset, stop)
     return offset
 
 
+def _in_order(a: Life, b: Life) -> bool:
+    """Whether one in-order pipe alone touches both."""
+    return a.pipes | b.pipes == {"V"} and a.tile.buffer.copies == b.tile.buffer.copies == 1
+
+
 def _may_share(a: Life, b: Life) -> bool:
     """In-order on one pipe and never alive together."""
-    in_order = a.pipes | b.pipes == {"V"}
-    single = a.tile.buffer.copies == b.tile.buffer.copies == 1
-    return in_order and single and (a.last < b.first or b.last < a.first)
+    return _in_order(a, b) and (a.last < b.first or b.last < a.first)
+
+
+def _takes_over(new: Life, old: Life) -> bool:
+    """Whether the instruction that first writes `new` is the last to read `old`, element for element."""
+    node = new.first_node
+    if not _in_order(new, old) or old.last_node is not node or old.last > new.first + 1:
+        return False
+    spec = INSTRUCTIONS[node.op]
+    if spec.family != VECTOR or new.tile.element_bytes != old.tile.element_bytes:
+        return False
+    shifts = []
+    for n, (operand, e) in enumerate(zip(spec.operands, node.operands, strict=True)):
+        for base in tile_bases(e) if operand.role in ("dst", "src", "inout") else ():
+            if base in (new.tile.base, old.tile.base):
+                if operand.role == "inout":
+                    return False
+                shifts.append((e - base, *node.operands[5 + n :: 3][:2]))
+    return all(all(map(same, s, shifts[0])) for s in shifts)
 
 
 def _overflow(scope: str, needed: int, capacity: int, tiles: list[Tile], device: Device) -> CapacityError:

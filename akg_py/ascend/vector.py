@@ -16,7 +16,8 @@ from akg_py.ascend.program import Instruction
 from akg_py.ascend.tiles import BLOCK, Loop, Node, Tile, TileRef, depends_on, element_address, is_multiple, make_tile
 from akg_py.errors import UnsupportedError
 from akg_py.ir.expr import (
-    COMPARISONS, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var, const, free_vars, is_index, rebuild, same, walk,
+    COMPARISONS, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var, children, const, free_vars, is_index, rebuild,
+    same, walk,
 )  # fmt: skip
 from akg_py.ir.stmt import Buffer, For, Origin, Store
 
@@ -47,7 +48,8 @@ class VectorSelector:
         self.out: list[Node] = []
         self.origin: Origin | None = None
         self.pinned: Var | None = None
-        self.staged: dict[tuple[int, Expr], TileRef] = {}
+        self.known: dict[Expr, TileRef | Const] = {}  # values computed so far, reusable in this place
+        self.vars: dict[int, tuple[Expr, frozenset[Var]]] = {}
 
     # ------------------------------------------------------------ a nest
 
@@ -153,13 +155,9 @@ class VectorSelector:
         ref = self._ref(buffer, load.indices)
         if buffer.scope not in GM_SCOPES:
             return ref
-        for (tile_id, address), known in self.staged.items():
-            if tile_id == id(ref.tile) and same(address, ref.address):
-                return known
         used = [a for a in axes if depends_on(ref.address, a.var)]
         staged = self._temp(used, buffer.dtype, staging=True)
         self._copy_gm(used, staged, ref, to_gm=False)
-        self.staged[id(ref.tile), ref.address] = staged
         return staged
 
     def _copy_gm(self, axes: list[Axis], ub: TileRef, gm: TileRef, to_gm: bool) -> None:
@@ -276,10 +274,30 @@ class VectorSelector:
     # ------------------------------------------------------------ expressions
 
     def _value(self, e: Expr, axes: list[Axis], dst: TileRef | None = None) -> TileRef | Const:
-        """Compute `e` over the axes it depends on; into `dst` if that fits, else into a temporary."""
+        """Compute `e` over the axes it depends on; into `dst` if that fits, else into a temporary.
+
+        Equal expressions are computed once.
+        """
         if isinstance(e, Const):
             return e
-        used = [a for a in axes if depends_on(e, a.var)]
+        if e in self.known:
+            return self.known[e]
+        result = self._compute(e, axes, dst)
+        if result is not dst:
+            self.known[e] = result
+        return result
+
+    def _free_vars(self, e: Expr) -> frozenset[Var]:
+        """free_vars, once per node: expansions of math functions share nodes."""
+        found = self.vars.get(id(e))
+        if found is None:
+            own = frozenset({e}) if isinstance(e, Var) else frozenset().union(*map(self._free_vars, children(e)))
+            found = self.vars[id(e)] = (e, own)
+        return found[1]
+
+    def _compute(self, e: Expr, axes: list[Axis], dst: TileRef | None) -> TileRef | Const:
+        variables = self._free_vars(e)
+        used = [a for a in axes if a.var in variables]
 
         def target(dtype: str) -> TileRef:
             if dst is not None and dst.dtype == dtype and len(used) == len([a for a in axes if dst.stride(a.var) != 0]):
@@ -471,10 +489,10 @@ class VectorSelector:
         no = Loop(Var("else", "int32", 0, 0), const(1) - trips_of(e.condition), origin=self.origin)
         for branch, value in ((yes, e.a), (no, e.b)):
             body.append(branch)
-            self.out, staged = branch.body, self.staged
-            self.staged = {}
+            self.out, known = branch.body, self.known
+            self.known = {}  # what a branch computes is undefined outside of it
             self._assign_scalar(out, value)
-            self.staged = staged
+            self.known = known
         self.out = saved
         if self.origin is not None:
             self.scalar_stages[self.origin.stage] = self.origin
@@ -641,7 +659,7 @@ class VectorSelector:
             loop = Loop(a.var, a.extent, origin=self.origin)
             body.append(loop)
             body = loop.body
-        self.out = body
+        self.out, self.known = body, {}
         values = [self._value(_reading(v, staged), []) for v in store.values]
         kept = [self._constant(v, t.dtype) if isinstance(v, Const) else self._kept(v) for v, t in zip(values, targets, strict=True)]
         for t, v in zip(targets, kept, strict=True):

@@ -72,25 +72,17 @@ def stage_vector(s: Schedule, stage: StageState, device: Device) -> None:
     else:
         compute = ""
     axes = [a for a in s.state.stage(name).leaves if not a.is_reduce]
+    width = _row_width(members)
+    row = result.fuse(*axes[:-1]) if len(axes) > 2 else axes[0] if rows else None
+    count = row.extent if row is not None else 1
+    fit = min(budget // per_element, _tile_elements(s, members))
     if flat:
-        run = result.fuse(*axes) if len(axes) > 1 else axes[0]
-        total = run.extent
-        fit = max(budget // per_element // 64 * 64, 64)
-        share = -(-(-(-total // cores)) // 64) * 64
-        outer, _ = result.split(run, factor=max(min(fit, share, _tile_elements(s, members)), 1))
-        attach = outer
+        fit = min(fit, -(-count * width // cores))
+    tile_rows = min(fit // max(width, 1), -(-count // cores))
+    if row is not None and (tile_rows >= 1 or (not flat and budget // per_element >= width)):
+        attach, _ = result.split(row, factor=max(tile_rows, 1))
     else:
-        width = _row_width(members)
-        tile = budget // max(per_element * width, 1)
-        row = result.fuse(*axes[:-1]) if len(axes) > 2 else axes[0]
-        if tile >= 1 and rows:
-            count = row.extent
-            share = -(-count // cores)
-            limit = max(_tile_elements(s, members) // max(width, 1), 1)
-            outer, _ = result.split(row, factor=max(min(tile, share, limit), 1))
-            attach = outer
-        else:
-            attach = _chunk_columns(s, name, axes, row if rows else None, budget, per_element)
+        attach, _ = result.split(axes[-1], factor=max(-(-fit // 64) * 64, 64))
     for g in (*reversed(group), *([compute] if compute else ())):
         s[g].compute_at(result, attach)
         s[g].set_scope("UB")
@@ -106,15 +98,6 @@ def stage_vector(s: Schedule, stage: StageState, device: Device) -> None:
 def _outer(s: Schedule, name: str, attach: IterVar) -> tuple[IterVar, ...]:
     leaves = s.state.stage(name).leaves
     return leaves[: leaves.index(attach) + 1]
-
-
-def _chunk_columns(
-    s: Schedule, name: str, axes: list[IterVar], row: IterVar | None, budget: int, per_element: int
-) -> IterVar:
-    """One row at a time, its columns in chunks."""
-    chunk = max(min(budget // per_element // 64 * 64, TILE_BYTES // 4), 64)
-    outer, _ = s[name].split(axes[-1], factor=chunk)
-    return outer
 
 
 def _holds_cube(s: Schedule, name: str) -> bool:
