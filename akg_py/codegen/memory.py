@@ -73,6 +73,12 @@ def called(function: Callable[..., Any]) -> Callable[..., Any]:
     return numba.njit(nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
 
 
+def entry(arguments: int) -> Callable[[Callable[..., Any]], Any]:
+    """A C function of int64 arguments, compiled when defined and cached; `.address` is what `invoke` takes."""
+    signature = types.void(*[types.int64] * arguments)
+    return numba.cfunc(signature, cache=True, error_model="numpy")  # type: ignore[no-any-return]
+
+
 def pointer(builder: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
     """The address as a pointer to `kind`."""
     return builder.inttoptr(address, kind.as_pointer())
@@ -109,6 +115,18 @@ def st(typingctx: Any, address: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def invoke(typingctx: Any, function: Any, a: Any, b: Any, c: Any, d: Any, e: Any) -> Any:
+    """Call the C function at an address with five int64; its code is shared by all readers."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [I64] * 5)
+        builder.call(pointer(builder, args[0], kind), args[1:])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

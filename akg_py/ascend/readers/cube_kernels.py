@@ -213,7 +213,7 @@ def transpose_16x16(typingctx: Any, dst: Any, src: Any) -> Any:
 
 
 @called
-def load_fractals_b16(x, outer_is_column):  # type: ignore[no-untyped-def]
+def load_fractals_b16(x):  # type: ignore[no-untyped-def]
     """LOAD_A and LOAD_B of 16-bit elements: fractals keep their order (rows, columns) of the result."""
     dst, src, rows, columns = argument(x, 0), argument(x, 1), argument(x, 2), argument(x, 3)
     stride, transposed = argument(x, 4), argument(x, 5)

@@ -6,32 +6,11 @@ counter here. Addresses are translated in place: `space << 40 | offset` to base[
 
 from __future__ import annotations
 
-from akg_py.ascend.isa import (
-    COPY,
-    FIRST_DEVICE,
-    FIRST_INSTRUCTION,
-    FIX,
-    INSTRUCTIONS,
-    LOAD_A,
-    LOAD_B,
-    MMAD,
-    ND2NZ,
-    SET,
-    T_ADDRESSES,
-    T_DST,
-    T_FAMILY,
-    T_SRC0,
-    TRAIT_COLUMNS,
-    VECTOR,
-)
-from akg_py.ascend.readers.cube_kernels import copy, fix, load_a_b32, load_b_b32, load_fractals_b16, mmad, nd2nz
+from akg_py.ascend.isa import FIRST_DEVICE, FIRST_INSTRUCTION, SET, T_ADDRESSES, TRAIT_COLUMNS
 from akg_py.ascend.readers.regions import REGION_BYTES, extent, regions
 from akg_py.ascend.readers.scalar import ROW_BYTES, gather, reg, step
-from akg_py.ascend.readers.vector_kernels import vector_kernel
-from akg_py.codegen.memory import col, compiled, inlined, ld, st
+from akg_py.codegen.memory import col, compiled, inlined, invoke, ld, st
 
-MMAD_BF16 = INSTRUCTIONS["MMAD_bf16"].number
-FIX_F32 = INSTRUCTIONS["FIX_f32"].number
 OFFSET = (1 << 40) - 1
 
 # outcomes
@@ -54,43 +33,16 @@ def outside(out, count, size):  # type: ignore[no-untyped-def]
     return -1
 
 
-@inlined
-def execute(op, x, traits, pack_a, pack_b):  # type: ignore[no-untyped-def]
-    """Run one instruction; addresses in x are machine addresses."""
-    family = ld(traits + T_FAMILY * 8)
-    es = ld(traits + T_DST * 8)
-    if family >= VECTOR:
-        vector_kernel(op, x)
-    elif family == MMAD:
-        mmad(x, ld(traits + T_SRC0 * 8), op == MMAD_BF16, pack_a, pack_b)
-    elif family == ND2NZ:
-        nd2nz(x, es)
-    elif family == LOAD_A:
-        if es == 2:
-            load_fractals_b16(x, 0)
-        else:
-            load_a_b32(x)
-    elif family == LOAD_B:
-        if es == 2:
-            load_fractals_b16(x, 0)
-        else:
-            load_b_b32(x)
-    elif family == FIX:
-        fix(x, op - FIX_F32)
-    elif family == COPY:
-        copy(x)
-
-
 @compiled
 def run_core(code, end, r, flags, base, size, traits, work):  # type: ignore[no-untyped-def]
     """Run one core from the first row to the end; return (outcome, row, detail, device rows).
 
     code, end: addresses of the rows; r: registers (worked in); flags: int64 counters; base, size:
     int64[64] per space; work: operands (12), regions (4 x 8), then the addresses of two pack buffers
-    and the number of flags.
+    and the number of flags, and the address of kernels.execute.
     """
     x, out = work, work + 128
-    pack_a, pack_b = ld(work + 512), ld(work + 520)
+    pack_a, pack_b, kernels = ld(work + 512), ld(work + 520), ld(work + 536)
     row = code
     rows = 0
     while row < end:
@@ -126,6 +78,6 @@ def run_core(code, end, r, flags, base, size, traits, work):  # type: ignore[no-
                 if (addresses >> i) & 1:
                     address = ld(x + i * 8)
                     st(x + i * 8, ld(base + (address >> 40) * 8) + (address & OFFSET))
-            execute(op, x, trait, pack_a, pack_b)
+            invoke(kernels, op, x, trait, pack_a, pack_b)
         row += ROW_BYTES
     return DONE, 0, 0, rows

@@ -46,6 +46,7 @@ def _kernel(module: ir.Module, spec: InstructionSpec) -> ir.Function:
         function.linkage = "internal"
         function.attributes.add("noinline")
         function.attributes.add("nounwind")
+        function.attributes.add("optsize")  # no unrolling of the loops: a tenth of the code
         builder = ir.IRBuilder(function.append_basic_block("entry"))
         {VECTOR: _lane_op, REDUCE: _cross_op, BRCB: _broadcast_op}[spec.family](builder, spec, function.args[0])
         builder.ret_void()
@@ -101,14 +102,21 @@ def _lane_op(builder: ir.IRBuilder, spec: InstructionSpec, x: ir.Value) -> None:
             result = operation(vector, name, dtype, values[0], second)
         vector.store(result, dst, dtype, mask)
 
-    def loops(width: int, flat: bool, lanes: ir.Value, repeats: ir.Value) -> None:
+    def flat_loops(width: int, lanes: ir.Value, repeats: ir.Value) -> None:
         whole = builder.and_(lanes, I64(-width))
         rest = builder.sub(lanes, whole)
         with cgutils.for_range(builder, repeats, intp=I64) as outer:
             with cgutils.for_range(builder, builder.lshr(whole, I64(width.bit_length() - 1)), intp=I64) as inner:
-                body(width, flat, outer.index, builder.mul(inner.index, I64(width)), None)
+                body(width, True, outer.index, builder.mul(inner.index, I64(width)), None)
             with builder.if_then(builder.icmp_signed(">", rest, I64(0))):
-                body(width, flat, outer.index, whole, rest)
+                body(width, True, outer.index, whole, rest)
+
+    def block_loops(width: int) -> None:
+        groups = builder.lshr(builder.add(lanes, I64(width - 1)), I64(width.bit_length() - 1))
+        with cgutils.for_range(builder, repeats, intp=I64) as outer:
+            with cgutils.for_range(builder, groups, intp=I64) as inner:
+                lane = builder.mul(inner.index, I64(width))
+                body(width, False, outer.index, lane, builder.sub(lanes, lane))
 
     contiguous = ir.IntType(1)(1)
     dense = ir.IntType(1)(1)
@@ -118,9 +126,9 @@ def _lane_op(builder: ir.IRBuilder, spec: InstructionSpec, x: ir.Value) -> None:
     with builder.if_else(contiguous) as (then, otherwise):
         with then:
             total = builder.select(dense, builder.mul(lanes, repeats), lanes)
-            loops(16, True, total, builder.select(dense, I64(1), repeats))
+            flat_loops(16, total, builder.select(dense, I64(1), repeats))
         with otherwise:
-            loops(32 // max(sizes), False, lanes, repeats)
+            block_loops(32 // max(sizes))
 
 
 def _cross_op(builder: ir.IRBuilder, spec: InstructionSpec, x: ir.Value) -> None:

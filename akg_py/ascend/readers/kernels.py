@@ -1,0 +1,38 @@
+"""The kernels of all instructions behind one C function, compiled once and called by address."""
+
+from __future__ import annotations
+
+from akg_py.ascend.isa import COPY, FIX, INSTRUCTIONS, LOAD_A, LOAD_B, MMAD, ND2NZ, T_DST, T_FAMILY, T_SRC0, VECTOR
+from akg_py.ascend.readers.cube_kernels import copy, fix, load_a_b32, load_b_b32, load_fractals_b16, mmad, nd2nz
+from akg_py.ascend.readers.vector_kernels import vector_kernel
+from akg_py.codegen.memory import entry, ld
+
+MMAD_BF16 = INSTRUCTIONS["MMAD_bf16"].number
+FIX_F32 = INSTRUCTIONS["FIX_f32"].number
+
+
+@entry(5)
+def execute(op, x, traits, pack_a, pack_b):  # type: ignore[no-untyped-def]
+    """Run one instruction; addresses in x are machine addresses."""
+    family = ld(traits + T_FAMILY * 8)
+    es = ld(traits + T_DST * 8)
+    if family >= VECTOR:
+        vector_kernel(op, x)
+    elif family == MMAD:
+        mmad(x, ld(traits + T_SRC0 * 8), op == MMAD_BF16, pack_a, pack_b)
+    elif family == ND2NZ:
+        nd2nz(x, es)
+    elif family == LOAD_A:
+        if es == 2:
+            load_fractals_b16(x)
+        else:
+            load_a_b32(x)
+    elif family == LOAD_B:
+        if es == 2:
+            load_fractals_b16(x)
+        else:
+            load_b_b32(x)
+    elif family == FIX:
+        fix(x, op - FIX_F32)
+    elif family == COPY:
+        copy(x)
