@@ -1,7 +1,8 @@
 """Arguments of a kernel call: checked, made contiguous, outputs allocated, results written back.
 
-In: the parameters of a Func and what the user passed; out: `Prepared`, one array per parameter that any target can
-take by address. Target-neutral. The common case, right arrays in the right order, costs about a microsecond.
+In: the parameters of a Func and what the user passed; out: `Prepared`, one array per parameter
+that any target can take by address. Target-neutral. The common case, right arrays in the right
+order, costs about a microsecond.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def prepare(
         inplace: output -> input that may be the same array.
 
     Raises:
-        ExpressionError: a wrong count, dtype, shape or kind of argument, a read-only output, or an output that
-            overlaps another argument.
+        ExpressionError: a wrong count, dtype, shape or kind of argument, a read-only output,
+            or an output that overlaps another argument.
     """
     written = {id(b) for b in outputs}
     allocated: list[Array] | None = None
@@ -82,7 +83,9 @@ def prepare(
         ready.append(_ready(p, a, id(p) in written, pending))
     if allocated is None and outputs:
         _check_overlap(params, written, given, inplace or {})
-    if allocated is not None and [id(p) for p in params if id(p) in written] != [id(o) for o in outputs]:
+    if allocated is not None and [id(p) for p in params if id(p) in written] != [
+        id(o) for o in outputs
+    ]:
         by_id = {id(p): a for p, a in zip(params, given, strict=True)}
         allocated = [by_id[id(o)] for o in outputs]
     return Prepared(ready, pending, allocated)
@@ -94,7 +97,8 @@ def _ready(p: Buffer, a: Any, is_output: bool, pending: list[tuple[Array, Array]
         a = _as_array(p, a, is_output)
     if a.dtype != dtype:
         raise ExpressionError(
-            f"{p.name} needs {p.dtype}{_shape(p.shape)}, not {a.dtype}{_shape(a.shape)}", hint=_dtype_hint(p, a, is_output)
+            f"{p.name} needs {p.dtype}{_shape(p.shape)}, not {a.dtype}{_shape(a.shape)}",
+            hint=_dtype_hint(p, a, is_output),
         )
     if a.shape != p.shape:
         raise ExpressionError(
@@ -103,7 +107,9 @@ def _ready(p: Buffer, a: Any, is_output: bool, pending: list[tuple[Array, Array]
         )
     flags = a.flags
     if is_output and not flags.writeable:
-        raise ExpressionError(f"the output {p.name} is read-only", hint="pass a copy, or leave the outputs out")
+        raise ExpressionError(
+            f"the output {p.name} is read-only", hint="pass a copy, or leave the outputs out"
+        )
     if flags.c_contiguous and flags.aligned:
         return a  # type: ignore[no-any-return]
     fresh: Array = np.empty(p.shape, dtype)
@@ -125,13 +131,20 @@ def _as_array(p: Buffer, a: Any, is_output: bool) -> Array:
 
 
 def _check_overlap(
-    params: Sequence[Buffer], written: set[int], given: Sequence[Any], inplace: Mapping[Buffer, Buffer]
+    params: Sequence[Buffer],
+    written: set[int],
+    given: Sequence[Any],
+    inplace: Mapping[Buffer, Buffer],
 ) -> None:
     for n, p in enumerate(params):
         if id(p) not in written:
             continue
         for m, other in enumerate(params):
-            if m == n or (id(other) in written and m < n) or not np.may_share_memory(given[n], given[m]):
+            if (
+                m == n
+                or (id(other) in written and m < n)
+                or not np.may_share_memory(given[n], given[m])
+            ):
                 continue
             if inplace.get(p) is other and _is_same(given[n], given[m]):
                 continue
@@ -145,12 +158,15 @@ def _check_overlap(
 
 
 def _is_same(a: Array, b: Any) -> bool:
-    return bool(a.__array_interface__["data"] == np.asarray(b).__array_interface__["data"] and a.strides == b.strides)
+    return bool(
+        a.__array_interface__["data"] == np.asarray(b).__array_interface__["data"]
+        and a.strides == b.strides
+    )
 
 
 def _overlaps(a: Array, b: Any) -> bool:
     try:
-        return bool(np.shares_memory(a, b, max_work=_OVERLAP_WORK))
+        return bool(np.shares_memory(a, b, max_work=_OVERLAP_WORK))  # type: ignore[arg-type]
     except Exception:  # numpy gives up on hard cases: refuse those
         return True
 
@@ -172,4 +188,8 @@ def _shape(shape: Sequence[int]) -> str:
 def _dtype_hint(p: Buffer, a: Array, is_output: bool) -> str:
     if is_output:
         return f"make the output with np.empty({tuple(p.shape)}, {p.dtype!r})"
-    return f"convert with {p.name}.astype({p.dtype!r})" if p.dtype != "bfloat16" else "convert with .astype(ml_dtypes.bfloat16)"
+    return (
+        f"convert with {p.name}.astype({p.dtype!r})"
+        if p.dtype != "bfloat16"
+        else "convert with .astype(ml_dtypes.bfloat16)"
+    )

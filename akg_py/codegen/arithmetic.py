@@ -1,8 +1,10 @@
-"""Operations on values of a dtype as LLVM IR: what numpy computes, without poison and without traps.
+"""Operations on values of a dtype as LLVM IR: what numpy computes, without poison and without
+traps.
 
-Values live in a *compute type* (`float` for the 16-bit floats, `i1` for bool) and in a *memory type*;
-`load_form` and `store_form` go between them. A 16-bit float is a float that its dtype can hold, so each
-operation ends with `round_to`. Index values are `i64` and carry the pseudo dtype INDEX_VALUE.
+Values live in a *compute type* (`float` for the 16-bit floats, `i1` for bool) and in a *memory
+type*; `load_form` and `store_form` go between them. A 16-bit float is a float that its dtype can
+hold, so each operation ends with `round_to`. Index values are `i64` and carry the pseudo dtype
+INDEX_VALUE.
 """
 
 from __future__ import annotations
@@ -14,10 +16,20 @@ from akg_py.errors import InternalError
 INDEX_VALUE = "int64"
 
 _COMPUTE = {
-    "bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32",
-    "int64": "i64", "uint64": "i64", "float16": "float", "bfloat16": "float", "float32": "float",
+    "bool": "i1",
+    "int8": "i8",
+    "uint8": "i8",
+    "int16": "i16",
+    "uint16": "i16",
+    "int32": "i32",
+    "uint32": "i32",
+    "int64": "i64",
+    "uint64": "i64",
+    "float16": "float",
+    "bfloat16": "float",
+    "float32": "float",
     "float64": "double",
-}  # fmt: skip
+}
 _MEMORY = {**_COMPUTE, "bool": "i8", "float16": "half", "bfloat16": "i16"}
 _FLOAT_COMPARE = {"==": "oeq", "!=": "une", "<": "olt", "<=": "ole", ">": "ogt", ">=": "oge"}
 _SIGNED_COMPARE = {"==": "eq", "!=": "ne", "<": "slt", "<=": "sle", ">": "sgt", ">=": "sge"}
@@ -52,7 +64,9 @@ def load_form(b: Builder, raw: Val, dtype: str) -> Val:
     if dtype == "float16":
         return b.cast("fpext", raw, "float")
     if dtype == "bfloat16":
-        return b.cast("bitcast", b.bin("shl", b.cast("zext", raw, "i32"), constant(16, "i32")), "float")
+        return b.cast(
+            "bitcast", b.bin("shl", b.cast("zext", raw, "i32"), constant(16, "i32")), "float"
+        )
     return raw
 
 
@@ -63,7 +77,9 @@ def store_form(b: Builder, value: Val, dtype: str) -> Val:
     if dtype == "float16":
         return b.cast("fptrunc", value, "half")
     if dtype == "bfloat16":
-        return b.cast("trunc", b.bin("lshr", b.cast("bitcast", value, "i32"), constant(16, "i32")), "i16")
+        return b.cast(
+            "trunc", b.bin("lshr", b.cast("bitcast", value, "i32"), constant(16, "i32")), "i16"
+        )
     return value
 
 
@@ -216,7 +232,9 @@ def convert(b: Builder, v: Val, source: str, target: str) -> Val:
     to = compute_elem(target)
     if target == "bool":
         zero = constant(0, v.elem)
-        return b.compare("une" if dtypes.is_float(source) else "ne", v, zero) if v.elem != "i1" else v
+        return (
+            b.compare("une" if dtypes.is_float(source) else "ne", v, zero) if v.elem != "i1" else v
+        )
     if source == "bool":
         if dtypes.is_float(target):
             return b.cast("uitofp", v, to)
@@ -250,7 +268,9 @@ def _from_float(b: Builder, v: Val, target: str, to: str) -> Val:
         half = constant(2.0**63, v.elem)
         high = b.compare("oge", v, half)
         low_part = _truncate(b, v, "i64")
-        high_part = b.bin("xor", _truncate(b, b.bin("fsub", v, half), "i64"), constant(-(1 << 63), "i64"))
+        high_part = b.bin(
+            "xor", _truncate(b, b.bin("fsub", v, half), "i64"), constant(-(1 << 63), "i64")
+        )
         return b.select(high, high_part, low_part)
     wide = "i64" if target in ("int64", "uint32") else "i32"
     return b.cast("trunc", _truncate(b, v, wide), to)
@@ -269,8 +289,12 @@ def _narrow_to_odd(b: Builder, v: Val) -> Val:
 
 
 def _truncate(b: Builder, v: Val, elem: str) -> Val:
-    """A float towards zero as a signed integer; what doesn't fit gives the lowest one, as on x86."""
+    """A float towards zero as a signed integer; what doesn't fit gives the lowest, as on x86."""
     limit = 2.0 ** (ELEM_BYTES[elem] * 8 - 1)
-    fits = b.bin("and", b.compare("olt", v, constant(limit, v.elem)), b.compare("oge", v, constant(-limit, v.elem)))
+    fits = b.bin(
+        "and",
+        b.compare("olt", v, constant(limit, v.elem)),
+        b.compare("oge", v, constant(-limit, v.elem)),
+    )
     safe = b.select(fits, v, constant(0.0, v.elem))
     return b.select(fits, b.cast("fptosi", safe, elem), constant(-int(limit), elem))

@@ -1,15 +1,29 @@
 """Whether the iterations of a loop touch different elements, so that their order does not matter.
 
-In: a For; out: yes, or "don't know". The idea: if every access to a written buffer reveals the loop
-variable (it is a digit of the index in a mixed radix whose other digits are too small to reach it), then
-two iterations never meet in one element.
+In: a For; out: yes, or "don't know". The idea: if every access to a written buffer reveals the
+loop variable (it is a digit of the index in a mixed radix whose other digits are too small to
+reach it), then two iterations never meet in one element.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from akg_py.ir.expr import Affine, Binary, Const, Expr, Load, Var, binary, bounds, free_vars, is_index, linear_combination, same, walk
+from akg_py.ir.expr import (
+    Affine,
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Var,
+    binary,
+    bounds,
+    free_vars,
+    is_index,
+    linear_combination,
+    same,
+    walk,
+)
 from akg_py.ir.stmt import Alloc, Buffer, For, Stmt, Store, sub_exprs, walk_stmts
 
 Access = tuple[Buffer, tuple[Expr, ...]]
@@ -107,7 +121,11 @@ def _derive(known: set[Expr], var: Var, inner: set[Var]) -> bool:
         if isinstance(atom, Binary) and atom.op == "%":
             quotient = binary("//", atom.a, atom.b)
             if var not in free_vars(quotient) or any(same(quotient, k) for k in atoms):
-                new = atom.a if free_vars(quotient).isdisjoint(inner) or _known(quotient, atoms) else None
+                new = (
+                    atom.a
+                    if free_vars(quotient).isdisjoint(inner) or _known(quotient, atoms)
+                    else None
+                )
         elif isinstance(atom, Binary) and atom.op == "//":
             rest = binary("%", atom.a, atom.b)
             if _known(rest, atoms):

@@ -1,8 +1,10 @@
-"""Loop IR to LLVM IR: one module per Func, with the C entry `void name(T0* p0, ..., workspace, parallel)`.
+"""Loop IR to LLVM IR: one module per Func, with the C entry `void name(T0* p0, ..., workspace,
+parallel)`.
 
 `workspace` holds intermediates that are too large for the stack. `parallel` is null, or a function
-`void (body, context, n, workspace)` that calls `body(context, begin, end, workspace of the thread)` over
-pieces of 0 .. n-1. Statements are emitted here, loops in `loops`, expressions in `values`.
+`void (body, context, n, workspace)` that calls `body(context, begin, end, workspace of the
+thread)` over pieces of 0 .. n-1. Statements are emitted here, loops in `loops`, expressions in
+`values`.
 """
 
 from __future__ import annotations
@@ -11,12 +13,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from akg_py import dtypes
-from akg_py.codegen import arithmetic
-from akg_py.codegen.llvm import ELEM_BYTES, Builder, Module, Val
+from akg_py.codegen.llvm import Builder, Module
 from akg_py.codegen.loops import Loops
-from akg_py.codegen.threads_ir import MAIN_BYTES
 from akg_py.codegen.target import Processor, host
+from akg_py.codegen.threads_ir import MAIN_BYTES
 from akg_py.errors import InternalError
 from akg_py.ir.stmt import Buffer, Func
 
@@ -34,7 +34,9 @@ class Emitted:
     is_parallel: bool
 
 
-def emit_func(func: Func, inplace: Mapping[Buffer, Buffer] | None = None, processor: Processor | None = None) -> Emitted:
+def emit_func(
+    func: Func, inplace: Mapping[Buffer, Buffer] | None = None, processor: Processor | None = None
+) -> Emitted:
     """The LLVM IR of `func`.
 
     Args:
@@ -56,23 +58,17 @@ def emit_func(func: Func, inplace: Mapping[Buffer, Buffer] | None = None, proces
         params.append(f"ptr {'' if id(buffer) in shared else 'noalias '}%p{n}")
     emitter.statement(func.body)
     builder.at.end = "ret void"
+    params += ["ptr noalias %workspace", "ptr %parallel"]
     body = builder.body().replace(MAIN_BYTES, str(emitter.memory.peak))
     module.functions.insert(
         0,
-        f"define void @{name}({', '.join([*params, 'ptr noalias %workspace', 'ptr %parallel'])}) #0 {{\n{body}\n}}",
+        f"define void @{name}({', '.join(params)}) #0 {{\n{body}\n}}",
     )
     attributes = f'nounwind "prefer-vector-width"="{processor.vector_bytes * 8}"'
     return Emitted(
-        name, module.text(attributes), emitter.memory.peak, emitter.thread_peak, emitter.has_parallel
-    )  # fmt: skip
-
-
-def storage_bytes(buffer: Buffer) -> int:
-    """Bytes of a buffer's one slot."""
-    total = ELEM_BYTES[arithmetic.memory_elem(buffer.dtype)]
-    for extent in buffer.shape:
-        total *= extent
-    return total
-
-
-__all__ = ["EMITTER_VERSION", "Emitted", "Val", "dtypes", "emit_func", "storage_bytes"]
+        name,
+        module.text(attributes),
+        emitter.memory.peak,
+        emitter.thread_peak,
+        emitter.has_parallel,
+    )

@@ -1,7 +1,8 @@
 """Kernels of the host processor: a compiled Func that takes numpy arrays.
 
-In: a Func at level "loops"; out: `CpuKernel`. Machine code comes from `emitter` and `objects`, arguments are checked
-by `arguments`, and parallel loops run on `threads`. The GIL is released while a kernel runs.
+In: a Func at level "loops"; out: `CpuKernel`. Machine code comes from `emitter` and `objects`,
+arguments are checked by `arguments`, and parallel loops run on `threads`. The GIL is released
+while a kernel runs.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Compiled:
         size = emitted.workspace_bytes + hands * emitted.thread_bytes
         space = self._take(size) if size else None
         run = threads.runner(emitted.thread_bytes, hands)
-        start = None if space is None else -(-space.__array_interface__["data"][0] // _ALIGN) * _ALIGN
+        start = (
+            None if space is None else -(-space.__array_interface__["data"][0] // _ALIGN) * _ALIGN
+        )
         self._function(*addresses, start, run)
         if space is not None:
             self._spare.append((size, space))
@@ -75,15 +78,17 @@ def compile_func(func: Func, *, inplace: Mapping[Buffer, Buffer] | None = None) 
 class CpuKernel:
     """A compiled Func.
 
-    `kernel(a, b, c)` writes the outputs in place; `c = kernel(a, b)` allocates and returns them, a tuple when there
-    are several.
+    `kernel(a, b, c)` writes the outputs in place; `c = kernel(a, b)` allocates and returns
+    them, a tuple when there are several.
 
     Attributes:
         func: the loop IR it was made from.
         schedule: what the caller made it from, kept for reading.
     """
 
-    def __init__(self, func: Func, *, schedule: Any = None, inplace: Mapping[Buffer, Buffer] | None = None) -> None:
+    def __init__(
+        self, func: Func, *, schedule: Any = None, inplace: Mapping[Buffer, Buffer] | None = None
+    ) -> None:
         self.func = func
         self.schedule = schedule
         self.inplace = dict(inplace or {})
@@ -103,7 +108,9 @@ class CpuKernel:
         """The call on these arrays with the checks done now; for repeated calls."""
         ready = prepare(self.func.params, self.func.outputs, arrays, self.inplace)
         addresses = [a.__array_interface__["data"][0] for a in ready.arrays]
-        sources = [(a, fresh) for a, fresh in zip(arrays, ready.arrays, strict=False) if a is not fresh]
+        sources = [
+            (a, fresh) for a, fresh in zip(arrays, ready.arrays, strict=False) if a is not fresh
+        ]
         inputs = [(a, fresh) for a, fresh in sources if len(arrays) == len(self.func.params)]
         run, finish = self.compiled.run, ready.finish
 

@@ -1,17 +1,30 @@
 """Index expressions as LLVM IR: sums over 64-bit values, with one coefficient for the lane number.
 
-A `Linear` is `const + sum(coef * ref) + lane_coef * lane + extra`. While it has no `extra` an access knows its
-stride over the lanes: 0 is a broadcast, 1 a vector load, anything else a gather.
+A `Linear` is `const + sum(coef * ref) + lane_coef * lane + extra`. While it has no `extra` an
+access knows its stride over the lanes: 0 is a broadcast, 1 a vector load, anything else a gather.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from akg_py.codegen import arithmetic
 from akg_py.codegen.llvm import Builder, Val, constant, constant_lanes
 from akg_py.errors import InternalError
-from akg_py.ir.expr import Affine, Binary, Const, Expr, Var, bounds, is_index, linear_combination, same
+from akg_py.ir.expr import (
+    INDEX,
+    Affine,
+    Binary,
+    Const,
+    Expr,
+    Var,
+    binary,
+    bounds,
+    free_vars,
+    is_index,
+    linear_combination,
+    same,
+)
 from akg_py.ir.stmt import Buffer
 
 _INT32 = 1 << 31
@@ -90,10 +103,12 @@ class Indices:
     def _operation(self, e: Binary) -> Linear:
         x, y = self.linear(e.a), self.linear(e.b)
         if e.op == "*" and (x.is_constant or y.is_constant):
-            return self.add(Linear(), x, y.const) if y.is_constant else self.add(Linear(), y, x.const)
+            return (
+                self.add(Linear(), x, y.const) if y.is_constant else self.add(Linear(), y, x.const)
+            )
         if x.is_constant and y.is_constant and (e.op not in ("//", "%") or y.const):
-            fold = {"//": lambda a, b: a // b, "%": lambda a, b: a % b, "min": min, "max": max, "*": lambda a, b: a * b}
-            return Linear(const=fold[e.op](x.const, y.const))
+            folded = binary(e.op, Const(x.const, INDEX), Const(y.const, INDEX))
+            return Linear(const=int(folded))
         uniform = x.is_uniform and y.is_uniform
         narrow = not uniform and all(self.fits_int32(s) for s in (e.a, e.b, e))
         elem, dtype = ("i32", "int32") if narrow else ("i64", "int64")
@@ -116,7 +131,7 @@ class Indices:
 
     def fits_int32(self, e: Expr) -> bool:
         lo, hi = bounds(e)
-        return -_INT32 <= lo and hi < _INT32
+        return lo >= -_INT32 and hi < _INT32
 
     def uniform(self, x: Linear, elem: str = "i64", with_constant: bool = True) -> Val | None:
         """The part of `x` that all lanes share; None stands for zero."""
@@ -140,7 +155,9 @@ class Indices:
             steps = constant_lanes([x.lane * i for i in range(self.lanes)], elem)
             total = self.b.bin("add", total, steps)
         if x.extra is not None:
-            total = self.b.bin("add", total, x.extra if elem == "i64" else self.b.cast("trunc", x.extra, elem))
+            total = self.b.bin(
+                "add", total, x.extra if elem == "i64" else self.b.cast("trunc", x.extra, elem)
+            )
         return total
 
 
@@ -191,8 +208,6 @@ def strides(buffer: Buffer) -> tuple[int, ...]:
 
 def lane_stride(e: Expr, var: Var) -> int | None:
     """The coefficient of `var` in an index expression, or None if it is not linear in it."""
-    from akg_py.ir.expr import free_vars
-
     terms, _ = linear_combination(e)
     stride = 0
     for atom, coef in terms.items():
@@ -201,7 +216,3 @@ def lane_stride(e: Expr, var: Var) -> int | None:
         elif var in free_vars(atom):
             return None
     return stride
-
-
-def with_constant(x: Linear, const: int) -> Linear:
-    return replace(x, const=const)

@@ -65,7 +65,9 @@ def _to_single(number: float) -> float:
 
 def constant_lanes(values: list[int], elem: str) -> Val:
     """A vector constant with its own integer in each lane."""
-    return Val(f"<{', '.join(f'{elem} {constant(v, elem).ref}' for v in values)}>", elem, len(values))
+    return Val(
+        f"<{', '.join(f'{elem} {constant(v, elem).ref}' for v in values)}>", elem, len(values)
+    )
 
 
 @dataclass(eq=False)
@@ -87,7 +89,12 @@ class Module:
         self.definitions: dict[str, str] = {}
 
     def text(self, attributes: str) -> str:
-        parts = [*self.definitions.values(), *self.functions, *self.declarations.values(), f"attributes #0 = {{ {attributes} }}"]
+        parts = [
+            *self.definitions.values(),
+            *self.functions,
+            *self.declarations.values(),
+            f"attributes #0 = {{ {attributes} }}",
+        ]
         return "\n\n".join(parts) + "\n"
 
 
@@ -161,8 +168,14 @@ class Builder:
             raise InternalError(f"{v.lanes} lanes where {lanes} are needed")
         if not v.ref.startswith("%"):
             return Val(f"splat ({v.elem} {v.ref})", v.elem, lanes)
-        one = self.op(f"insertelement <{lanes} x {v.elem}> poison, {v.elem} {v.ref}, i64 0", v.elem, lanes)
-        return self.op(f"shufflevector {one.typed}, {one.type} poison, <{lanes} x i32> zeroinitializer", v.elem, lanes)
+        one = self.op(
+            f"insertelement <{lanes} x {v.elem}> poison, {v.elem} {v.ref}, i64 0", v.elem, lanes
+        )
+        return self.op(
+            f"shufflevector {one.typed}, {one.type} poison, <{lanes} x i32> zeroinitializer",
+            v.elem,
+            lanes,
+        )
 
     def join(self, *values: Val) -> tuple[Val, ...]:
         """The values with the same number of lanes."""
@@ -188,7 +201,11 @@ class Builder:
         return self.op(f"select {c.typed}, {x.typed}, {y.typed}", x.elem, x.lanes)
 
     def cast(self, op: str, x: Val, elem: str) -> Val:
-        return x if x.elem == elem else self.op(f"{op} {x.typed} to {type_text(elem, x.lanes)}", elem, x.lanes)
+        return (
+            x
+            if x.elem == elem
+            else self.op(f"{op} {x.typed} to {type_text(elem, x.lanes)}", elem, x.lanes)
+        )
 
     def invert(self, c: Val) -> Val:
         return self.bin("xor", c, constant(True, "i1"))
@@ -205,7 +222,9 @@ class Builder:
         if name not in self.module.definitions:
             types = ", ".join(a.type for a in args) + (", i1" if extra else "")
             self.module.declarations.setdefault(name, f"declare {result} @{name}({types})")
-        return self.op(f"call {result} @{name}({', '.join(a.typed for a in args)}{extra})", elem, lanes)
+        return self.op(
+            f"call {result} @{name}({', '.join(a.typed for a in args)}{extra})", elem, lanes
+        )
 
     def intrinsic(self, name: str, *args: Val) -> Val:
         """An `llvm.` function overloaded by the type of its arguments, which it returns."""
@@ -229,7 +248,11 @@ class Builder:
 
     def shuffle(self, v: Val, order: list[int]) -> Val:
         mask = ", ".join(f"i32 {i}" for i in order)
-        return self.op(f"shufflevector {v.typed}, {v.type} poison, <{len(order)} x i32> <{mask}>", v.elem, len(order))
+        return self.op(
+            f"shufflevector {v.typed}, {v.type} poison, <{len(order)} x i32> <{mask}>",
+            v.elem,
+            len(order),
+        )
 
 
 def suffix(v: Val) -> str:

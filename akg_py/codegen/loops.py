@@ -1,7 +1,7 @@
 """Statements and loops: serial, unrolled, over lanes, over threads, and reductions into registers.
 
-A loop over lanes is checked first (`dependence`): if its iterations might meet, or its body needs what lanes
-can't do, it runs as a serial loop. So a wrong annotation costs speed, never the result.
+A loop over lanes is checked first (`dependence`): if its iterations might meet, or its body needs
+what lanes can't do, it runs as a serial loop. So a wrong annotation costs speed, never the result.
 """
 
 from __future__ import annotations
@@ -13,17 +13,44 @@ from dataclasses import dataclass, field, replace
 from akg_py.codegen import arithmetic
 from akg_py.codegen.dependence import accesses, is_independent
 from akg_py.codegen.indices import Linear, flat_index, lane_stride
-from akg_py.codegen.llvm import ELEM_BYTES, Block, Builder, Val, constant, constant_lanes
+from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes
 from akg_py.codegen.reductions import accumulated, combine, emit_reduction
 from akg_py.codegen.registers import Registers
 from akg_py.codegen.target import Processor
 from akg_py.codegen.values import Values
 from akg_py.codegen.workspace import Workspace
 from akg_py.errors import InternalError
-from akg_py.ir.expr import Binary, Const, Expr, Load, Select, Var, bounds, free_vars, is_index, linear_combination, loads, same, walk
-from akg_py.ir.stmt import Alloc, Buffer, For, If, Intrinsic, Seq, Stmt, Store, sub_exprs, sub_stmts, walk_stmts
+from akg_py.ir.expr import (
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Var,
+    bounds,
+    free_vars,
+    is_index,
+    linear_combination,
+    loads,
+    same,
+    walk,
+)
+from akg_py.ir.stmt import (
+    Alloc,
+    Buffer,
+    For,
+    If,
+    Intrinsic,
+    Seq,
+    Stmt,
+    Store,
+    sub_exprs,
+    sub_stmts,
+    walk_stmts,
+)
 
 MAX_COPIES = 64  # of a statement, by unrolling
+WIDE = 4  # vectors that a loop over lanes around another loop takes at once
 MAX_CELLS = 32  # accumulators of one loop
 STACK_BYTES = 16 << 10  # of one buffer
 STACK_TOTAL = 64 << 10
@@ -31,7 +58,9 @@ STACK_TOTAL = 64 << 10
 
 @dataclass
 class _Plan:
-    """Buffers to hold in registers, with the loops to unroll for them; extents to assume; lane loops to mask."""
+    """Buffers to hold in registers, with the loops to unroll for them; extents to assume; lane
+    loops to mask.
+    """
 
     held: list[tuple[Buffer, set[Var]]] = field(default_factory=list)
     assume: list[tuple[Expr, int]] = field(default_factory=list)
@@ -41,7 +70,9 @@ class _Plan:
 class Loops(Values):
     """Emits statements."""
 
-    def __init__(self, builder: Builder, processor: Processor, name: str, alias: dict[int, int]) -> None:
+    def __init__(
+        self, builder: Builder, processor: Processor, name: str, alias: dict[int, int]
+    ) -> None:
         super().__init__(builder)
         self.processor = processor
         self.name = name
@@ -199,7 +230,8 @@ class Loops(Values):
         if not loops:
             yield
             return
-        after, some = self.b.block("after"), None
+        after = self.b.block("after")
+        some: Val | None = None
         for f in loops:
             width, extent = self._lane_count(f), self.extent_value(f)
             some = self.b.both(some, self.b.compare("sgt", extent, constant(0, "i64")))
@@ -217,7 +249,13 @@ class Loops(Values):
         for f in loops:
             del self.lane_masks[f.var]
 
-    def counted(self, extent: Val, step: int, body: Callable[[Linear], None], held: list[tuple[Buffer, set[Var]]]) -> None:
+    def counted(
+        self,
+        extent: Val,
+        step: int,
+        body: Callable[[Linear], None],
+        held: list[tuple[Buffer, set[Var]]],
+    ) -> None:
         """`body(i)` for i in 0, step, ... below extent, with `held` buffers in registers."""
         before, head, after = self.b.block("before"), self.b.block("loop"), self.b.block("after")
         if extent.ref.startswith("%"):
@@ -233,7 +271,9 @@ class Loops(Values):
         body(Linear({i: 1}))
         latch = self.b.at
         self.b.emit(f"{following} = add nuw nsw i64 {i}, {step}")
-        head.lines.insert(at, f"{i} = phi i64 [ 0, %{before.label} ], [ {following}, %{latch.label} ]")
+        head.lines.insert(
+            at, f"{i} = phi i64 [ 0, %{before.label} ], [ {following}, %{latch.label} ]"
+        )
         more = self.b.compare("slt", Val(following, "i64"), extent)
         done = self.b.block("done")
         self.b.branch(more, head, done)
@@ -265,7 +305,9 @@ class Loops(Values):
         self.b.at = after
 
     def _rows_outside(self, s: For) -> For:
-        """`s` with an open loop that can't be unrolled moved around it, if the order doesn't matter."""
+        """`s` with an open loop that can't be unrolled moved around it, if the order doesn't
+        matter.
+        """
         f = s.body
         if not isinstance(f, For) or self._constant_extent(f) is not None or f.kind == "vector":
             return s
@@ -296,7 +338,9 @@ class Loops(Values):
             if key in self.registers or key in guarded or key in shared or key not in self.pointers:
                 continue
             first, *rest = seen[key]
-            if not all(all(map(same, first, other)) for other in rest) or not all(map(is_index, first)):
+            if not all(all(map(same, first, other)) for other in rest) or not all(
+                map(is_index, first)
+            ):
                 continue
             atoms = self._fixed_atoms(buffer, first, set(inner) | {s.var})
             if atoms is None:
@@ -334,7 +378,9 @@ class Loops(Values):
             self.memo.setdefault(atom, self.linear(atom))
         return plan
 
-    def _fixed_atoms(self, buffer: Buffer, indices: tuple[Expr, ...], moving: set[Var]) -> list[Expr] | None:
+    def _fixed_atoms(
+        self, buffer: Buffer, indices: tuple[Expr, ...], moving: set[Var]
+    ) -> list[Expr] | None:
         """The non-variable atoms of an index, if all of them are fixed over a loop."""
         flat = flat_index(buffer, indices)
         if flat is None:
@@ -366,7 +412,9 @@ class Loops(Values):
     def _takes_lanes(self, s: For) -> bool:
         if self._constant_extent(s) == 1:
             return False
-        return (s.kind == "vector" or (s.kind == "serial" and self._pays_off(s))) and self._can_vectorise(s)
+        return (
+            s.kind == "vector" or (s.kind == "serial" and self._pays_off(s))
+        ) and self._can_vectorise(s)
 
     # ------------------------------------------------------------ lanes
 
@@ -376,7 +424,11 @@ class Loops(Values):
         for inner in walk_stmts(s.body):
             if isinstance(inner, Store):
                 sizes = [ELEM_BYTES[arithmetic.compute_elem(b.dtype)] for b in inner.buffers]
-                sizes += [ELEM_BYTES[arithmetic.compute_elem(e.dtype)] for v in inner.values for e in walk_values(v)]
+                sizes += [
+                    ELEM_BYTES[arithmetic.compute_elem(e.dtype)]
+                    for v in inner.values
+                    for e in walk_values(v)
+                ]
                 widest = max(widest, *sizes)
         lanes = self.processor.vector_bytes // widest
         limit = self._constant_extent(s) or bounds(s.extent)[1]
@@ -429,17 +481,32 @@ class Loops(Values):
             self._over_lanes_open(s, width)
             return
         whole, rest = divmod(extent, width)
-        if whole * self.copies <= 8 or (self.registers and whole <= MAX_CELLS):
+        blocks = whole // WIDE
+        if blocks and not self.registers and any(isinstance(x, For) for x in walk_stmts(s.body)):
+            # accumulators of the inner loop hide each other's latency
+            wide = WIDE * width
+            self.counted(
+                constant(blocks * wide, "i64"),
+                wide,
+                lambda i: self._chunk(s, self._lane(i), wide, None),
+                [],
+            )
+            for chunk in range(blocks * WIDE, whole):
+                self._chunk(s, Linear(const=chunk * width, lane=1), width, None)
+        elif whole * self.copies <= 8 or (self.registers and whole <= MAX_CELLS):
             for chunk in range(whole):
                 self._chunk(s, Linear(const=chunk * width, lane=1), width, None)
         else:
             self.counted(
-                constant(whole * width, "i64"), width, lambda i: self._chunk(s, self._lane(i), width, None), []
+                constant(whole * width, "i64"),
+                width,
+                lambda i: self._chunk(s, self._lane(i), width, None),
+                [],
             )
         if rest:
             width = max(2, 1 << (rest - 1).bit_length())
-            mask = None if rest == width else _mask_constant(rest, width)
-            self._chunk(s, Linear(const=extent - rest, lane=1), width, mask)
+            tail = None if rest == width else _mask_constant(rest, width)
+            self._chunk(s, Linear(const=extent - rest, lane=1), width, tail)
 
     def _lane(self, i: Linear) -> Linear:
         return Linear(i.terms, i.const, 1)
@@ -468,14 +535,6 @@ class Loops(Values):
     def _reduction(self, s: For) -> bool:
         return emit_reduction(self, s)
 
-    @contextmanager
-    def scalar(self) -> Iterator[None]:
-        """Code for one iteration at a time, whatever surrounds it."""
-        lanes, mask, guarded = self.lanes, self.mask, self.guarded
-        self.lanes, self.mask, self.guarded = 1, None, False
-        yield
-        self.lanes, self.mask, self.guarded = lanes, mask, guarded
-
 
 def walk_values(e: Expr) -> Iterator[Expr]:
     """Like `walk`, but not into indices."""
@@ -502,9 +561,8 @@ def _guarded_buffers(s: Stmt) -> set[int]:
             found.update(id(buffer) for (buffer, _), _ in accesses(inner))
         for e in sub_exprs(inner):
             for node in walk(e):
-                if isinstance(node, Select) or (isinstance(node, Binary) and node.op in ("&&", "||")):
+                if isinstance(node, Select) or (
+                    isinstance(node, Binary) and node.op in ("&&", "||")
+                ):
                     found.update(id(load.source) for load in loads(node))
     return found
-
-
-__all__ = ["Block", "Loops", "walk_values"]

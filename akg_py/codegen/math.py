@@ -10,10 +10,36 @@ from akg_py import dtypes
 from akg_py.codegen.llvm import Builder, Val, constant
 from akg_py.errors import InternalError
 
-_ROUNDING = {"floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc", "abs": "fabs", "sqrt": "sqrt"}
+_ROUNDING = {
+    "floor": "floor",
+    "ceil": "ceil",
+    "round": "roundeven",
+    "trunc": "trunc",
+    "abs": "fabs",
+    "sqrt": "sqrt",
+}
 #: functions of the C library that have another name or none are built in `_library`
-_LIBRARY = {"exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "tanh", "sinh", "cosh",
-            "asin", "acos", "atan", "atan2", "erf", "pow"}  # fmt: skip
+_LIBRARY = {
+    "exp",
+    "exp2",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "expm1",
+    "sin",
+    "cos",
+    "tan",
+    "tanh",
+    "sinh",
+    "cosh",
+    "asin",
+    "acos",
+    "atan",
+    "atan2",
+    "erf",
+    "pow",
+}
 
 
 def call(b: Builder, name: str, args: list[Val]) -> Val:

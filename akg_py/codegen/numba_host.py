@@ -1,8 +1,9 @@
 """A kernel inside numba code: the emitter's module becomes part of the caller's library.
 
-In: a CpuKernel; out: an `@njit` function over its parameters, which users call from their own numba code. The LLVM IR
-is the one of the default path, linked in by an intrinsic, so both compute the same bits. Arrays are checked for
-dtype, layout and shape; parallel loops run in the calling thread. 16-bit floats are passed as `uint16` views.
+In: a CpuKernel; out: an `@njit` function over its parameters, which users call from their own
+numba code. The LLVM IR is the one of the default path, linked in by an intrinsic, so both compute
+the same bits. Arrays are checked for dtype, layout and shape; parallel loops run in the calling
+thread. 16-bit floats are passed as `uint16` views.
 """
 
 from __future__ import annotations
@@ -31,27 +32,37 @@ def jit_of(kernel: CpuKernel) -> Any:
     params = kernel.func.params
     wanted = [_numba_type(p.dtype) for p in params]
 
-    @intrinsic  # type: ignore[misc]
+    @intrinsic
     def invoke(typingctx: Any, arrays: Any) -> Any:
         for p, array, dtype in zip(params, arrays, wanted, strict=False):
-            if not isinstance(array, types.Array) or array.dtype != dtype or array.ndim != len(p.shape):
-                raise numba.errors.TypingError(f"{p.name} needs a {dtype} array of {len(p.shape)} axes, not {array}")
+            if (
+                not isinstance(array, types.Array)
+                or array.dtype != dtype
+                or array.ndim != len(p.shape)
+            ):
+                raise numba.errors.TypingError(
+                    f"{p.name} needs a {dtype} array of {len(p.shape)} axes, not {array}"
+                )
             if array.layout != "C":
                 raise numba.errors.TypingError(f"{p.name} needs a C-contiguous array")
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             from llvmlite import ir
 
-            context.active_code_library.add_linking_library(_library(context, emitted.name, symbol, emitted.text, digest))
+            context.active_code_library.add_linking_library(
+                _library(context, emitted.name, symbol, emitted.text, digest)
+            )
             pointer = cgutils.voidptr_t
             kinds = signature.args[0]
-            values = cgutils.unpack_tuple(builder, args[0], len(kinds))
+            values = cgutils.unpack_tuple(builder, args[0], len(kinds))  # type: ignore[no-untyped-call]
             data = [
                 builder.bitcast(context.make_array(kind)(context, builder, v).data, pointer)
                 for kind, v in zip(kinds, values, strict=True)
             ]
             signature_ir = ir.FunctionType(ir.VoidType(), [pointer] * (len(data) + 1))
-            function = cgutils.get_or_insert_function(builder.module, signature_ir, symbol)
+            function = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+                builder.module, signature_ir, symbol
+            )
             builder.call(function, [*data, ir.Constant(pointer, None)])
             return context.get_dummy_value()
 

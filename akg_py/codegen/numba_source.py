@@ -1,8 +1,8 @@
 """The loop nest as Python that a reader understands and numba compiles: `kernel.source`.
 
-Every operation is rounded to its dtype by an explicit `np.float32(...)`, as in the loop IR. 16-bit floats are passed
-as `uint16` views, because numba has no such arrays on a processor. Slow beside the compiled kernel: it
-is there to be read, stepped through and compared with.
+Every operation is rounded to its dtype by an explicit `np.float32(...)`, as in the loop IR. 16-bit
+floats are passed as `uint16` views, because numba has no such arrays on a processor. Slow beside
+the compiled kernel: it is there to be read, stepped through and compared with.
 """
 
 from __future__ import annotations
@@ -13,7 +13,19 @@ from typing import Any
 
 from akg_py import dtypes
 from akg_py.errors import InternalError
-from akg_py.ir.expr import Affine, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var, is_index
+from akg_py.ir.expr import (
+    Affine,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    is_index,
+)
 from akg_py.ir.stmt import Alloc, Buffer, For, Func, If, Intrinsic, Seq, Stmt, Store
 
 _HEADER = "import math\n\nimport numpy as np\nfrom numba import njit, prange\n"
@@ -83,10 +95,18 @@ def _to_bfloat16(value):
 ''',
 }
 _WIDE_CALLS = {
-    "asin": "np.arcsin({0})", "acos": "np.arccos({0})", "atan": "np.arctan({0})", "atan2": "np.arctan2({0}, {1})",
-    "erf": "math.erf({0})", "sigmoid": "(1.0 / (1.0 + np.exp(-{0})))", "rsqrt": "(1.0 / np.sqrt({0}))",
-    "round": "np.rint({0})", "pow": "np.power({0}, {1})", "fmod": "np.fmod({0}, {1})", "abs": "np.abs({0})",
-}  # fmt: skip
+    "asin": "np.arcsin({0})",
+    "acos": "np.arccos({0})",
+    "atan": "np.arctan({0})",
+    "atan2": "np.arctan2({0}, {1})",
+    "erf": "math.erf({0})",
+    "sigmoid": "(1.0 / (1.0 + np.exp(-{0})))",
+    "rsqrt": "(1.0 / np.sqrt({0}))",
+    "round": "np.rint({0})",
+    "pow": "np.power({0}, {1})",
+    "fmod": "np.fmod({0}, {1})",
+    "abs": "np.abs({0})",
+}
 _NARROW = ("float16", "bfloat16")
 
 
@@ -96,7 +116,9 @@ def source_of(func: Func) -> str:
 
 
 def function_of(func: Func) -> Any:
-    """The function that `source_of` describes, ready for numba (which compiles it when it is called)."""
+    """The function that `source_of` describes, ready for numba (which compiles it when it is
+    called).
+    """
     writer = _Writer(func)
     namespace: dict[str, Any] = {"__name__": "akg_py.generated"}
     exec(compile(writer.text(), f"<{func.name}>", "exec"), namespace)
@@ -130,10 +152,21 @@ class _Writer:
 
     def text(self) -> str:
         params = ", ".join(self._name(p) for p in self.func.params)
-        notes = [f"    {self._name(p)}: {self._storage(p.dtype)}{list(p.shape)}" for p in self.func.params]
+        notes = [
+            f"    {self._name(p)}: {self._storage(p.dtype)}{list(p.shape)}"
+            for p in self.func.params
+        ]
         body = self._stmt(self.func.body, 1) or ["    pass"]
         outputs = ", ".join(self._name(o) for o in self.func.outputs)
-        lines = ["@njit", f"def {self.name}({params}):", f'    """Writes {outputs}.', "", *notes, '    """', *body]
+        lines = [
+            "@njit",
+            f"def {self.name}({params}):",
+            f'    """Writes {outputs}.',
+            "",
+            *notes,
+            '    """',
+            *body,
+        ]
         helpers = [_HELPERS[h] for h in sorted(self.helpers)]
         return "\n".join([_HEADER, *helpers, "", *lines]) + "\n"
 
@@ -153,16 +186,27 @@ class _Writer:
                 head = f"{pad}for {self._name(s.var)} in {kind}({self._index(s.extent)}):{note}"
                 return [head, *(self._stmt(s.body, depth + 1) or [f"{pad}    pass"])]
             case If():
-                lines = [f"{pad}if {self._value(s.condition)}:", *(self._stmt(s.body, depth + 1) or [f"{pad}    pass"])]
+                lines = [
+                    f"{pad}if {self._value(s.condition)}:",
+                    *(self._stmt(s.body, depth + 1) or [f"{pad}    pass"]),
+                ]
                 if s.orelse is not None:
-                    lines += [f"{pad}else:", *(self._stmt(s.orelse, depth + 1) or [f"{pad}    pass"])]
+                    lines += [
+                        f"{pad}else:",
+                        *(self._stmt(s.orelse, depth + 1) or [f"{pad}    pass"]),
+                    ]
                 return lines
             case Store():
                 return self._store(s, pad)
             case Alloc():
                 dtype = "uint16" if s.buffer.dtype in _NARROW else self._type(s.buffer.dtype)[3:]
-                shape = ", ".join(map(str, s.buffer.shape)) + ("," if len(s.buffer.shape) == 1 else "")
-                return [f"{pad}{self._name(s.buffer)} = np.empty(({shape}), np.{dtype})", *self._stmt(s.body, depth)]
+                shape = ", ".join(map(str, s.buffer.shape)) + (
+                    "," if len(s.buffer.shape) == 1 else ""
+                )
+                return [
+                    f"{pad}{self._name(s.buffer)} = np.empty(({shape}), np.{dtype})",
+                    *self._stmt(s.body, depth),
+                ]
             case Intrinsic():
                 return [f"{pad}# {s.name}", *self._stmt(s.body, depth)]
         raise InternalError(f"no source for {type(s).__name__}")
@@ -192,7 +236,9 @@ class _Writer:
         return f"{helper}({', '.join(args)})"
 
     def _type(self, dtype: str) -> str:
-        return {"bool": "np.bool_", "float16": "np.float32", "bfloat16": "np.float32"}.get(dtype, f"np.{dtype}")
+        return {"bool": "np.bool_", "float16": "np.float32", "bfloat16": "np.float32"}.get(
+            dtype, f"np.{dtype}"
+        )
 
     def _round(self, text: str, dtype: str) -> str:
         if dtype in _NARROW:
@@ -214,7 +260,9 @@ class _Writer:
             return self._name(e)
         if isinstance(e, Affine):
             parts = [self._index(a) if c == 1 else f"{self._index(a)} * {c}" for a, c in e.terms]
-            return f"({' + '.join([*parts, str(e.const)] if e.const else parts)})".replace("+ -", "- ")
+            return f"({' + '.join([*parts, str(e.const)] if e.const else parts)})".replace(
+                "+ -", "- "
+            )
         if isinstance(e, Binary) and is_index(e):
             a, b = self._index(e.a), self._index(e.b)
             return f"{e.op}({a}, {b})" if e.op in ("min", "max") else f"({a} {e.op} {b})"
@@ -229,7 +277,11 @@ class _Writer:
             case Binary():
                 return self._binary(e)
             case Unary():
-                return f"(not {self._value(e.a)})" if e.op == "!" else self._round(f"-{self._value(e.a)}", e.dtype)
+                return (
+                    f"(not {self._value(e.a)})"
+                    if e.op == "!"
+                    else self._round(f"-{self._value(e.a)}", e.dtype)
+                )
             case Cast():
                 return self._converted(e.a, e.dtype)
             case Select():
@@ -251,7 +303,13 @@ class _Writer:
         value = float(e.value)
         if e.dtype in _NARROW:
             value = float(dtypes.numpy_dtype(e.dtype).type(value))
-        text = repr(value) if value - value == 0 else "np.nan" if value != value else f"{'-' if value < 0 else ''}np.inf"
+        text = (
+            repr(value)
+            if value - value == 0
+            else "np.nan"
+            if value != value
+            else f"{'-' if value < 0 else ''}np.inf"
+        )
         return f"{self._type(e.dtype)}({text})"
 
     def _binary(self, e: Binary) -> str:
@@ -266,10 +324,14 @@ class _Writer:
         if e.op in ("min", "max"):
             return self._round(f"np.{e.op}imum({a}, {b})", e.dtype)
         if e.op == "pow":
-            return self._round(f"np.power({a}, {b})" if is_float else self._help("_power", a, b), e.dtype)
+            return self._round(
+                f"np.power({a}, {b})" if is_float else self._help("_power", a, b), e.dtype
+            )
         if e.op in ("//", "%"):
             if is_float:
-                return self._round(f"np.{'floor_divide' if e.op == '//' else 'remainder'}({a}, {b})", e.dtype)
+                return self._round(
+                    f"np.{'floor_divide' if e.op == '//' else 'remainder'}({a}, {b})", e.dtype
+                )
             return self._round(self._help("_divide" if e.op == "//" else "_modulo", a, b), e.dtype)
         return self._round(f"{a} {e.op} {b}", e.dtype)
 

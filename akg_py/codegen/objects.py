@@ -1,8 +1,9 @@
 """Object code of LLVM IR: compiled once, kept on disk, loaded in half a millisecond.
 
-In: IR text; out: addresses of functions. The key is the digest of the text, EMITTER_VERSION, LLVM and the processor;
-an entry carries a checksum, is written to a temporary name and moved into place, so that processes share
-the folder and a damaged entry is only compiled again. Nothing here imports numba.
+In: IR text; out: addresses of functions. The key is the digest of the text, EMITTER_VERSION, LLVM
+and the processor; an entry carries a checksum, is written to a temporary name and moved into
+place, so that processes share the folder and a damaged entry is only compiled again. Nothing here
+imports numba.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import sys
 import tempfile
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,34 @@ from akg_py.errors import InternalError
 
 _CHECKSUM_BYTES = 32
 _MAGIC = b"akg1"
-_LIBM = ("exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "tanh", "sinh", "cosh", "asin",
-         "acos", "atan", "atan2", "erf", "pow", "fmod", "fmodf", "memset", "memcpy", "memmove")  # fmt: skip
+_LIBM = (
+    "exp",
+    "exp2",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "expm1",
+    "sin",
+    "cos",
+    "tan",
+    "tanh",
+    "sinh",
+    "cosh",
+    "asin",
+    "acos",
+    "atan",
+    "atan2",
+    "erf",
+    "pow",
+    "fmod",
+    "fmodf",
+    "memset",
+    "memcpy",
+    "memmove",
+)
 _lock = threading.Lock()
-_loaded: dict[str, Loaded] = {}
+_loaded: weakref.WeakValueDictionary[str, Loaded] = weakref.WeakValueDictionary()
 
 
 class Loaded:
@@ -135,7 +161,11 @@ def _prepare() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    library = ctypes.CDLL(ctypes.util.find_library("m") or None) if sys.platform != "win32" else ctypes.cdll.msvcrt
+    library = (
+        ctypes.CDLL(ctypes.util.find_library("m") or None)
+        if sys.platform != "win32"
+        else ctypes.cdll.msvcrt
+    )
     for name in _LIBM:
         try:
             address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value

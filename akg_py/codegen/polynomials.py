@@ -1,8 +1,9 @@
 """Functions of floats as polynomials, inline and without branches where possible.
 
-Coefficients are fitted by `tests/codegen/fit_polynomials.py`; the largest error in units in the last place of the
-correctly rounded result, measured by `tests/codegen/test_math.py`, stands at each function. Each function becomes
-one internal function of the module per number of lanes, which LLVM inlines. NaN is never converted to an integer.
+Coefficients are fitted by `tests/codegen/fit_polynomials.py`; the largest error in units in the
+last place of the correctly rounded result, measured by `tests/codegen/test_math.py`, stands at
+each function. Each function becomes one internal function of the module per number of lanes, which
+LLVM inlines. NaN is never converted to an integer.
 """
 
 from __future__ import annotations
@@ -11,26 +12,84 @@ from collections.abc import Callable, Sequence
 
 from akg_py.codegen.llvm import Builder, Val, constant, type_text
 
-EXP = (0.5, 0.1666666716337204, 0.041666269302368164, 0.008333265781402588, 0.0013946086401119828,
-       0.0001991783210542053)  # fmt: skip
-EXPM1 = (0.5, 0.1666666716337204, 0.0416666679084301, 0.008333289064466953, 0.0013888808898627758,
-         0.00019904959481209517, 2.4882510842871852e-05)  # fmt: skip
-LOG = (0.3333331048488617, -0.24999986588954926, 0.20002226531505585, -0.16669251024723053, 0.14218656718730927,
-       -0.12384352833032608, 0.11872994154691696, -0.1178978979587555, 0.0691530779004097)  # fmt: skip
+EXP = (
+    0.5,
+    0.1666666716337204,
+    0.041666269302368164,
+    0.008333265781402588,
+    0.0013946086401119828,
+    0.0001991783210542053,
+)
+EXPM1 = (
+    0.5,
+    0.1666666716337204,
+    0.0416666679084301,
+    0.008333289064466953,
+    0.0013888808898627758,
+    0.00019904959481209517,
+    2.4882510842871852e-05,
+)
+LOG = (
+    0.3333331048488617,
+    -0.24999986588954926,
+    0.20002226531505585,
+    -0.16669251024723053,
+    0.14218656718730927,
+    -0.12384352833032608,
+    0.11872994154691696,
+    -0.1178978979587555,
+    0.0691530779004097,
+)
 SIN = (-0.1666666716337204, 0.008333329111337662, -0.00019839330343529582, 2.7182743451703573e-06)
 COS = (0.0416666679084301, -0.0013888883404433727, 2.4799515813356265e-05, -2.720989300541987e-07)
-TANH_P = (1.0, 0.13083180785179138, 0.003103027818724513, 1.1144525160489138e-05, -2.0185007443274117e-08,
-          5.258246962847046e-11, -8.437153563691305e-14)  # fmt: skip
+TANH_P = (
+    1.0,
+    0.13083180785179138,
+    0.003103027818724513,
+    1.1144525160489138e-05,
+    -2.0185007443274117e-08,
+    5.258246962847046e-11,
+    -8.437153563691305e-14,
+)
 TANH_Q = (1.0, 0.4641650915145874, 0.024491487070918083, 0.0002544789167586714)
-ERF_P = (1.1283791065216064, 0.19078117609024048, 0.0527898445725441, 0.003779467660933733, 0.0002848007425200194,
-         2.0419313386810245e-06)  # fmt: skip
-ERF_Q = (1.0, 0.5024081468582153, 0.11425633728504181, 0.01499716192483902, 0.0011651694076135755,
-         3.800325430347584e-05)  # fmt: skip
-LOG2_DOUBLE = (2.8853900817779263, 0.9617966939257538, 0.5770780164806664, 0.4121985581273839, 0.3206012989180051,
-               0.26219163729192946, 0.22458085679174994, 0.1765400613217787)  # fmt: skip
-EXP2_DOUBLE = (1.000000000000013, 0.6931471805598715, 0.24022650695649533, 0.05550410866870305,
-               0.009618129192170354, 0.0013333557613839097, 0.0001540343485088208, 1.5252986957883839e-05,
-               1.3259429435855324e-06, 1.0149989697416201e-07)  # fmt: skip
+ERF_P = (
+    1.1283791065216064,
+    0.19078117609024048,
+    0.0527898445725441,
+    0.003779467660933733,
+    0.0002848007425200194,
+    2.0419313386810245e-06,
+)
+ERF_Q = (
+    1.0,
+    0.5024081468582153,
+    0.11425633728504181,
+    0.01499716192483902,
+    0.0011651694076135755,
+    3.800325430347584e-05,
+)
+LOG2_DOUBLE = (
+    2.8853900817779263,
+    0.9617966939257538,
+    0.5770780164806664,
+    0.4121985581273839,
+    0.3206012989180051,
+    0.26219163729192946,
+    0.22458085679174994,
+    0.1765400613217787,
+)
+EXP2_DOUBLE = (
+    1.000000000000013,
+    0.6931471805598715,
+    0.24022650695649533,
+    0.05550410866870305,
+    0.009618129192170354,
+    0.0013333557613839097,
+    0.0001540343485088208,
+    1.5252986957883839e-05,
+    1.3259429435855324e-06,
+    1.0149989697416201e-07,
+)
 LN2 = (0.693115234375, 3.194618329871446e-05)
 LOG10_2 = (0.301025390625, 4.605039066518657e-06)
 HALF_PI = (1.5707963276654482, -8.705515695504166e-10)
@@ -38,7 +97,10 @@ LOG2_E, LOG10_E, TWO_OVER_PI = 1.4426950408889634, 0.4342944819032518, 0.6366197
 TANH_LIMIT, ERF_LIMIT = 9.02, 3.93
 REDUCTION_LIMIT = 1e7  # beyond it, sin and cos of a float need more digits of pi than a double has
 
-_MAGIC, _MAGIC_BITS = 12582912.0, 0x4B400000  # 1.5 * 2**23: adding it rounds to an integer, kept in the low bits
+_MAGIC, _MAGIC_BITS = (
+    12582912.0,
+    0x4B400000,
+)  # 1.5 * 2**23: adding it rounds to an integer, kept in the low bits
 _MAGIC_DOUBLE = 6755399441055744.0  # 1.5 * 2**52
 _ROOT_HALF_BITS = 0x3F3504F3
 _INF, _NAN = float("inf"), float("nan")
@@ -109,7 +171,9 @@ class _Math:
     def scale(self, x: Val, n: Val) -> Val:
         """x * 2**n in two steps, right into the denormals."""
         first = self.int("ashr", n, 1)
-        return self.mul(self.mul(x, self.power_of_two(first)), self.power_of_two(self.int("sub", n, first)))
+        return self.mul(
+            self.mul(x, self.power_of_two(first)), self.power_of_two(self.int("sub", n, first))
+        )
 
     def nearest(self, t: Val) -> tuple[Val, Val]:
         """`t` rounded, as a float and as an integer."""
@@ -140,7 +204,9 @@ class _Math:
 
     def log_domain(self, x: Val, result: Val, zero: float = 0.0) -> Val:
         """Infinity at `zero`, NaN below, and what is no number as it is."""
-        outside = self.pick(self.test("oeq", x, zero), -_INF, self.b.splat(self.num(_NAN, x), x.lanes))
+        outside = self.pick(
+            self.test("oeq", x, zero), -_INF, self.b.splat(self.num(_NAN, x), x.lanes)
+        )
         result = self.pick(self.test("ogt", x, zero), result, outside)
         return self.pick(self.test("oeq", x, _INF), x, result)
 
@@ -267,10 +333,20 @@ def _pow(m: _Math, x: Val, y: Val) -> Val:  # 0.51 ulp: in double precision, rou
 
 
 FUNCTIONS: dict[str, Callable[..., Val]] = {
-    "exp": _exp, "exp2": _exp2, "expm1": _expm1, "log": _log, "log2": _log2, "log10": _log10, "log1p": _log1p,
-    "tanh": _tanh, "erf": _erf, "sigmoid": _sigmoid, "pow": _pow,
-    "sin": lambda m, x: _circular(m, x, 0, "sin"), "cos": lambda m, x: _circular(m, x, 1, "cos"),
-}  # fmt: skip
+    "exp": _exp,
+    "exp2": _exp2,
+    "expm1": _expm1,
+    "log": _log,
+    "log2": _log2,
+    "log10": _log10,
+    "log1p": _log1p,
+    "tanh": _tanh,
+    "erf": _erf,
+    "sigmoid": _sigmoid,
+    "pow": _pow,
+    "sin": lambda m, x: _circular(m, x, 0, "sin"),
+    "cos": lambda m, x: _circular(m, x, 1, "cos"),
+}
 
 
 def call(b: Builder, name: str, args: list[Val]) -> Val:
@@ -282,7 +358,9 @@ def call(b: Builder, name: str, args: list[Val]) -> Val:
     if function not in module.definitions:
         inner = Builder(module)
         wide = type_text("float", lanes)
-        result = FUNCTIONS[name](_Math(inner), *(Val(f"%a{n}", "float", lanes) for n in range(len(joined))))
+        result = FUNCTIONS[name](
+            _Math(inner), *(Val(f"%a{n}", "float", lanes) for n in range(len(joined)))
+        )
         inner.at.end = f"ret {inner.splat(result, lanes).typed}"
         params = ", ".join(f"{wide} %a{n}" for n in range(len(joined)))
         module.definitions[function] = (

@@ -1,7 +1,8 @@
 """Innermost loops that combine into one element: several vector accumulators, in a fixed order.
 
-The order depends on the extent and the processor's vector width, never on threads. Only loops whose loads are
-contiguous or constant over the loop are taken; a product that is summed becomes a fused multiply-add.
+The order depends on the extent and the processor's vector width, never on threads. Only loops
+whose loads are contiguous or constant over the loop are taken; a product that is summed becomes a
+fused multiply-add.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from akg_py import dtypes
 from akg_py.codegen import arithmetic
 from akg_py.codegen.indices import Linear, flat_index, lane_stride
 from akg_py.codegen.llvm import Val, constant, constant_lanes
-from akg_py.ir.expr import Binary, Expr, Load, bounds, free_vars, is_index, loads, same
+from akg_py.ir.expr import Binary, Expr, Load, bounds, buffer_of, free_vars, is_index, loads, same
 from akg_py.ir.stmt import For, Intrinsic, Seq, Stmt, Store
 
 if TYPE_CHECKING:
@@ -29,12 +30,12 @@ def emit_reduction(loops: Loops, s: For) -> bool:
     operand = accumulated(store, loops.alias)
     if operand is None or any(s.var in free_vars(e) for e in store.indices):
         return False
-    buffer, dtype = store.buffers[0], store.buffers[0].dtype
+    dtype = store.buffers[0].dtype
     op = store.values[0].op  # type: ignore[attr-defined]
     if dtype in ("float16", "bfloat16", "bool") or op not in ("+", "max", "min"):
         return False
     for load in loads(operand):
-        flat = flat_index(load.source, load.indices)  # type: ignore[arg-type]
+        flat = flat_index(buffer_of(load), load.indices)
         if flat is None or lane_stride(flat, s.var) not in (0, 1):
             return False
     extent = loops._constant_extent(s)
@@ -76,7 +77,11 @@ def _emit(loops: Loops, s: For, store: Store, operand: Expr, width: int, total: 
         loops.lanes, loops.mask = 1, None
 
     stride = ACCUMULATORS * width
-    many = loops.b.bin("and", total, constant(-stride, "i64")) if extent is None else constant(extent // stride * stride, "i64")
+    many = (
+        loops.b.bin("and", total, constant(-stride, "i64"))
+        if extent is None
+        else constant(extent // stride * stride, "i64")
+    )
 
     def main(i: Linear) -> None:
         for n, slot in enumerate(slots):
@@ -89,7 +94,11 @@ def _emit(loops: Loops, s: For, store: Store, operand: Expr, width: int, total: 
     def tail(i: Linear) -> None:
         left = loops.b.bin("sub", rest, loops.materialise(i))
         mask = loops.b.compare("slt", numbers, left)
-        at = Linear({**i.terms, many.ref: 1}) if many.ref.startswith("%") else Linear(i.terms, int(many.ref))
+        at = (
+            Linear({**i.terms, many.ref: 1})
+            if many.ref.startswith("%")
+            else Linear(i.terms, int(many.ref))
+        )
         step(at, slots[0], mask)
 
     if extent is None or extent % stride:
@@ -108,7 +117,9 @@ def _emit(loops: Loops, s: For, store: Store, operand: Expr, width: int, total: 
     where = loops.position(buffer, store.indices)
     held = loops.registers.get(id(buffer))
     old = held.read(loops, where) if held else loops.read(buffer, where)
-    final = arithmetic.store_form(loops.b, _join(loops, op, arithmetic.load_form(loops.b, old, dtype), result, dtype), dtype)
+    final = arithmetic.store_form(
+        loops.b, _join(loops, op, arithmetic.load_form(loops.b, old, dtype), result, dtype), dtype
+    )
     if held:
         held.write(loops, where, final)
     else:
@@ -129,11 +140,19 @@ class _OneLane(Val):
 def accumulated(store: Store, alias: dict[int, int]) -> Expr | None:
     """`x` of `B[i] = B[i] op x`, where `x` doesn't read B."""
     value, buffer = store.values[0], store.buffers[0]
-    if not isinstance(value, Binary) or value.dtype != buffer.dtype or value.op not in ("+", "max", "min"):
+    if (
+        not isinstance(value, Binary)
+        or value.dtype != buffer.dtype
+        or value.op not in ("+", "max", "min")
+    ):
         return None
     root = alias.get(id(buffer), id(buffer))
     for own, other in ((value.a, value.b), (value.b, value.a)):
-        if isinstance(own, Load) and own.source is buffer and all(map(same, own.indices, store.indices)):
+        if (
+            isinstance(own, Load)
+            and buffer_of(own) is buffer
+            and all(map(same, own.indices, store.indices))
+        ):
             if all(alias.get(id(x.source), id(x.source)) != root for x in loads(other)):
                 return other
     return None

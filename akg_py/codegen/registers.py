@@ -1,8 +1,8 @@
 """Accumulators in registers: elements that a loop rereads and rewrites without moving.
 
-While a loop runs whose body reaches a buffer only at indices that the loop does not change, each such element
-(or run of lanes) lives in a stack slot that LLVM turns into registers. It is loaded before the loop
-and stored behind it.
+While a loop runs whose body reaches a buffer only at indices that the loop does not change, each
+such element (or run of lanes) lives in a stack slot that LLVM turns into registers. It is loaded
+before the loop and stored behind it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Registers:
         key = (where.key, lanes)
         cell = self.cells.get(key)
         if cell is None:
-            slot = values.b.alloca(type_text(self.elem, lanes), max(ELEM_BYTES[self.elem] * lanes, 1))
+            slot = values.b.alloca(
+                type_text(self.elem, lanes), max(ELEM_BYTES[self.elem] * lanes, 1)
+            )
             cell = self.cells[key] = _Cell(slot, where, lanes, values.mask if lanes > 1 else None)
             here, guarded = values.b.at, values.guarded
             values.b.at, values.guarded = self.before, False
@@ -55,7 +57,9 @@ class Registers:
 
     def read(self, values: Values, where: Linear) -> Val:
         cell = self._cell(values, where)
-        return values.b.op(f"load {type_text(self.elem, cell.lanes)}, ptr {cell.slot}", self.elem, cell.lanes)
+        return values.b.op(
+            f"load {type_text(self.elem, cell.lanes)}, ptr {cell.slot}", self.elem, cell.lanes
+        )
 
     def write(self, values: Values, where: Linear, value: Val) -> None:
         cell = self._cell(values, where)
@@ -69,6 +73,10 @@ class Registers:
         for cell in self.cells.values():
             if cell.is_stored:
                 values.lanes, values.mask = cell.lanes, cell.mask
-                last = values.b.op(f"load {type_text(self.elem, cell.lanes)}, ptr {cell.slot}", self.elem, cell.lanes)
+                last = values.b.op(
+                    f"load {type_text(self.elem, cell.lanes)}, ptr {cell.slot}",
+                    self.elem,
+                    cell.lanes,
+                )
                 values.write(self.buffer, cell.where, last)
         values.lanes, values.mask = lanes, mask

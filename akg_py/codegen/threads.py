@@ -1,8 +1,9 @@
 """A small pool of threads that runs parallel loops of compiled kernels.
 
-A kernel calls `runner(...)` with a function over a range; pieces are taken from a shared counter by the calling
-thread and the workers, with the GIL released inside. Which thread runs a piece never changes a value. A loop that
-is reached while the pool is busy with another kernel's simply gets fewer hands.
+A kernel calls `runner(...)` with a function over a range; pieces are taken from a shared counter
+by the calling thread and the workers, with the GIL released inside. Which thread runs a piece
+never changes a value. A loop that is reached while the pool is busy with another kernel's simply
+gets fewer hands.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _limit: int | None = None
 
 
 def thread_count() -> int:
-    """Threads that a parallel loop may use: `threads()`, $AKG_PY_THREADS, or the processors of this process."""
+    """Threads that a parallel loop may use: `threads()`, $AKG_PY_THREADS, or the processors of this
+    process.
+    """
     if _limit is not None:
         return _limit
     given = os.environ.get("AKG_PY_THREADS", "")
@@ -44,7 +47,9 @@ def threads(count: int) -> Iterator[None]:
     """Use `count` threads inside the context, in all kernels."""
     global _limit
     if count < 1:
-        raise ExpressionError(f"{count} threads can't run anything", hint="use 1 for no parallelism")
+        raise ExpressionError(
+            f"{count} threads can't run anything", hint="use 1 for no parallelism"
+        )
     before, _limit = _limit, count
     try:
         yield
@@ -55,7 +60,9 @@ def threads(count: int) -> Iterator[None]:
 class _Region:
     """One parallel loop while it runs."""
 
-    def __init__(self, body: int, context: int, n: int, workspace: int, thread_bytes: int, hands: int) -> None:
+    def __init__(
+        self, body: int, context: int, n: int, workspace: int, thread_bytes: int, hands: int
+    ) -> None:
         self.body = _body(body)
         self.context = context
         self.n = n
@@ -86,8 +93,11 @@ class _Region:
         self.work(seat)
         with self.lock:
             self.active -= 1
-            if self.closed and self.active == 0:
+            if self._is_left():
                 self.done.release()
+
+    def _is_left(self) -> bool:
+        return self.closed and self.active == 0
 
     def lead(self) -> None:
         """The caller's part; returns when no worker is left inside."""
@@ -109,7 +119,9 @@ class _Pool:
         if self.size < count:
             with self.lock:
                 while self.size < count:
-                    threading.Thread(target=self._serve, name=f"akg_py-{self.size}", daemon=True).start()
+                    threading.Thread(
+                        target=self._serve, name=f"akg_py-{self.size}", daemon=True
+                    ).start()
                     self.size += 1
         for _ in range(count):
             self.regions.put(region)
@@ -138,7 +150,7 @@ def _body(address: int) -> Callable[..., Any]:
 
 @functools.cache
 def runner(thread_bytes: int, hands: int) -> Any:
-    """The C function that a kernel calls for a parallel loop; None when one thread is to do it all."""
+    """The C function that a kernel calls for a parallel loop; None for a single thread."""
     if hands == 1:
         return None
 

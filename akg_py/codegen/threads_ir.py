@@ -1,8 +1,9 @@
-"""Parallel loops as LLVM IR: the loop becomes a function over a range, called through the host's pool.
+"""Parallel loops as LLVM IR: the loop becomes a function over a range, called through the host's
+pool.
 
-In: a loop whose iterations are independent; out: a function that takes everything in scope as arguments (so that
-`noalias` survives), and a call that hands it over in an array of 8-byte slots. With a null `parallel` pointer
-the whole range runs at once.
+In: a loop whose iterations are independent; out: a function that takes everything in scope as
+arguments (so that `noalias` survives), and a call that hands it over in an array of 8-byte slots.
+With a null `parallel` pointer the whole range runs at once.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def emit_parallel(loops: Loops, s: For) -> None:
     inner.pointers = {key: f"%p{n}" for n, (key, _) in enumerate(buffers)}
     for v in _outer_vars(loops, s):
         known = loops.env[v]
-        inner.env[v] = Linear({names[r]: c for r, c in known.terms.items()}, known.const, known.lane)
+        inner.env[v] = Linear(
+            {names[r]: c for r, c in known.terms.items()}, known.const, known.lane
+        )
     inner.assumed = list(loops.assumed)
     length = inner.b.bin("sub", Val("%end", "i64"), Val("%begin", "i64"))
     inner.counted(length, 1, lambda i: inner._at(s, Linear({**i.terms, "%begin": 1})), [])
@@ -45,21 +48,30 @@ def emit_parallel(loops: Loops, s: For) -> None:
     loops.thread_peak = max(loops.thread_peak, inner.memory.peak)
 
     shared = set(loops.alias) | set(loops.alias.values())
-    params = [f"ptr {'' if key in shared else 'noalias '}%p{n}" for n, (key, _) in enumerate(buffers)]
+    params = [
+        f"ptr {'' if key in shared else 'noalias '}%p{n}" for n, (key, _) in enumerate(buffers)
+    ]
     params += [f"i64 {x}" for x in names.values()]
     params += ["ptr noalias %workspace", "i64 %begin", "i64 %end"]
-    module.functions.append(f"define internal void @{function}({', '.join(params)}) noinline #0 {{\n{inner.b.body()}\n}}")
+    module.functions.append(
+        f"define internal void @{function}({', '.join(params)}) noinline #0 {{\n"
+        f"{inner.b.body()}\n}}"
+    )
 
     slots = [("ptr", ref) for _, ref in buffers] + [("i64", ref) for ref in refs]
     lines, arguments = [], []
     for n, (type_, _) in enumerate(slots):
-        lines += [f"  %a{n} = getelementptr i64, ptr %context, i64 {n}", f"  %s{n} = load {type_}, ptr %a{n}"]
+        lines += [
+            f"  %a{n} = getelementptr i64, ptr %context, i64 {n}",
+            f"  %s{n} = load {type_}, ptr %a{n}",
+        ]
         arguments.append(f"{type_} %s{n}")
     arguments += ["ptr %workspace", "i64 %begin", "i64 %end"]
     body = "\n".join([*lines, f"  call void @{function}({', '.join(arguments)})", "  ret void"])
     thunk = f"{function}.call"
     module.functions.append(
-        f"define internal void @{thunk}(ptr %context, i64 %begin, i64 %end, ptr %workspace) #0 {{\n{body}\n}}"
+        f"define internal void @{thunk}(ptr %context, i64 %begin, i64 %end, ptr %workspace) #0 {{\n"
+        f"{body}\n}}"
     )
 
     context = b.alloca(f"[{max(len(slots), 1)} x i64]", 8)

@@ -1,4 +1,5 @@
-"""Expressions as LLVM IR: a value per expression, scalar or with one lane per iteration of a vector loop.
+"""Expressions as LLVM IR: a value per expression, scalar or with one lane per iteration of a
+vector loop.
 
 A value that is the same in all lanes stays scalar until an operation needs it wide. What a guard
 protects is reached by a branch in scalar code and through a mask in vector code.
@@ -11,12 +12,26 @@ from collections.abc import Callable
 from akg_py import dtypes
 from akg_py.codegen import arithmetic, math
 from akg_py.codegen.indices import Indices, Linear, flat_index, strides
-from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, type_text
+from akg_py.codegen.llvm import ELEM_BYTES, Block, Builder, Val, constant, suffix, type_text
 from akg_py.codegen.registers import Registers
 from akg_py.errors import InternalError
 from akg_py.ir.expr import (
-    COMPARISONS, Affine, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var, buffer_of, is_index, loads,
-)  # fmt: skip
+    COMPARISONS,
+    Affine,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    bounds,
+    buffer_of,
+    is_index,
+    loads,
+)
 from akg_py.ir.stmt import Buffer, Store
 
 
@@ -38,7 +53,11 @@ class Values(Indices):
             case Const():
                 return arithmetic.literal(e.value, e.dtype)
             case Var() | Affine():
-                return self.materialise(self.linear(e), "i32") if e.dtype == "int32" else self._affine_value(e)
+                return (
+                    self.materialise(self.linear(e), "i32")
+                    if e.dtype == "int32"
+                    else self._affine_value(e)
+                )
             case Binary():
                 return self._binary(e)
             case Unary():
@@ -89,9 +108,13 @@ class Values(Indices):
 
     def _compare_indices(self, e: Binary) -> Val:
         x, y = self.linear(e.a), self.linear(e.b)
-        narrow = self.fits_int32(e.a) and self.fits_int32(e.b) and not (x.is_uniform and y.is_uniform)
+        narrow = (
+            self.fits_int32(e.a) and self.fits_int32(e.b) and not (x.is_uniform and y.is_uniform)
+        )
         elem, dtype = ("i32", "int32") if narrow else ("i64", "int64")
-        return arithmetic.binary(self.b, e.op, self.materialise(x, elem), self.materialise(y, elem), dtype)
+        return arithmetic.binary(
+            self.b, e.op, self.materialise(x, elem), self.materialise(y, elem), dtype
+        )
 
     def _logical(self, e: Binary) -> Val:
         if next(loads(e.b), None) is None:
@@ -104,13 +127,9 @@ class Values(Indices):
 
     def _select(self, e: Select) -> Val:
         condition = self.value(e.condition)
-        protects = e.guards and any(next(loads(x), None) is not None for x in (e.a, e.b))
-        if protects or (condition.lanes == 1 and self._is_costly(e)):
+        if any(e.guards or _may_leave(x) for side in (e.a, e.b) for x in loads(side)):
             return self.choose(condition, lambda: self.value(e.a), lambda: self.value(e.b))
         return self.b.select(condition, self.value(e.a), self.value(e.b))
-
-    def _is_costly(self, e: Select) -> bool:
-        return self.lanes > 1 and any(isinstance(x, (Call, Load)) for x in (e.a, e.b)) and e.guards
 
     def choose(self, condition: Val, yes: Callable[[], Val], no: Callable[[], Val]) -> Val:
         """The value of the side that `condition` names; the other side's loads don't happen."""
@@ -121,14 +140,14 @@ class Values(Indices):
         sides = [self.b.block("then"), self.b.block("else")]
         done = self.b.block("choice")
         self.b.branch(condition, sides[0], sides[1])
-        ends: list[tuple[Val, object]] = []
+        ends: list[tuple[Val, Block]] = []
         for block, make in zip(sides, (yes, no), strict=True):
             self.b.at = block
             ends.append((make(), self.b.at))
         lanes = max(v.lanes for v, _ in ends)
         incoming = []
         for v, block in ends:
-            self.b.at = block  # type: ignore[assignment]
+            self.b.at = block
             incoming.append((self.b.splat(v, lanes).ref, self.b.at))
             self.b.jump(done)
         self.b.at = done
@@ -149,8 +168,10 @@ class Values(Indices):
         if not dtypes.is_float(e.dtype):
             return math.integer_call(self.b, e.name, args[0], e.dtype)
         wide = "float64" if e.dtype == "float64" else "float32"
-        args = [arithmetic.convert(self.b, a, s.dtype, wide) if s.dtype != e.dtype else a
-                for a, s in zip(args, e.args, strict=True)]  # fmt: skip
+        args = [
+            arithmetic.convert(self.b, a, s.dtype, wide) if s.dtype != e.dtype else a
+            for a, s in zip(args, e.args, strict=True)
+        ]
         return arithmetic.round_to(self.b, math.call(self.b, e.name, args), e.dtype)
 
     # ------------------------------------------------------------ memory
@@ -182,7 +203,9 @@ class Values(Indices):
             if self.guarded and self.mask is not None:
                 some = self.b.op(f"call i1 @{self._any()}({self.mask.typed})", "i1")
                 ref = self.b.name()
-                self.b.emit(f"{ref} = select i1 {some.ref}, ptr {pointer}, ptr {self.pointers[id(buffer)]}")
+                self.b.emit(
+                    f"{ref} = select i1 {some.ref}, ptr {pointer}, ptr {self.pointers[id(buffer)]}"
+                )
                 pointer = ref
             return self.b.op(f"load {elem}, ptr {pointer}, align {align}", elem)
         if where.lane in (1, -1) and where.extra is None and (where.lane == 1 or self.mask is None):
@@ -190,13 +213,18 @@ class Values(Indices):
         pointers = self._pointers(buffer, where, elem)
         mask = self.mask or constant(True, "i1")
         rest = Val("zeroinitializer", elem, self.lanes)
-        name = f"llvm.masked.gather.{_suffix(rest)}.v{self.lanes}p0"
-        self._declare(name, f"declare {rest.type} @{name}(<{self.lanes} x ptr>, <{self.lanes} x i1>, {rest.type})")
+        name = f"llvm.masked.gather.{suffix(rest)}.v{self.lanes}p0"
+        self._declare(
+            name,
+            f"declare {rest.type} @{name}(<{self.lanes} x ptr>, <{self.lanes} x i1>, {rest.type})",
+        )
         wide = self.b.splat(mask, self.lanes)
         return self.b.op(
-            f"call {rest.type} @{name}(<{self.lanes} x ptr> align {align} {pointers}, {wide.typed}, {rest.typed})",
-            elem, self.lanes,
-        )  # fmt: skip
+            f"call {rest.type} @{name}(<{self.lanes} x ptr> align {align} {pointers}, "
+            f"{wide.typed}, {rest.typed})",
+            elem,
+            self.lanes,
+        )
 
     def _read_run(self, buffer: Buffer, where: Linear, elem: str, align: int) -> Val:
         if where.lane == -1:
@@ -208,15 +236,20 @@ class Values(Indices):
         if self.mask is None:
             return self.b.op(f"load {wide}, ptr {pointer}, align {align}", elem, self.lanes)
         rest = Val("zeroinitializer", elem, self.lanes)
-        name = f"llvm.masked.load.{_suffix(rest)}.p0"
+        name = f"llvm.masked.load.{suffix(rest)}.p0"
         self._declare(name, f"declare {wide} @{name}(ptr, <{self.lanes} x i1>, {wide})")
         mask = self.b.splat(self.mask, self.lanes)
-        return self.b.op(f"call {wide} @{name}(ptr align {align} {pointer}, {mask.typed}, {rest.typed})", elem, self.lanes)
+        return self.b.op(
+            f"call {wide} @{name}(ptr align {align} {pointer}, {mask.typed}, {rest.typed})",
+            elem,
+            self.lanes,
+        )
 
     def store(self, s: Store) -> None:
         """All values, then all stores."""
         values = [
-            arithmetic.store_form(self.b, self.stored_value(s, n), buffer.dtype) for n, buffer in enumerate(s.buffers)
+            arithmetic.store_form(self.b, self.stored_value(s, n), buffer.dtype)
+            for n, buffer in enumerate(s.buffers)
         ]
         for buffer, value in zip(s.buffers, values, strict=True):
             where = self.position(buffer, s.indices)
@@ -235,7 +268,9 @@ class Values(Indices):
         elem = arithmetic.memory_elem(buffer.dtype)
         align = ELEM_BYTES[elem]
         if self.lanes == 1:
-            self.b.emit(f"store {elem} {value.ref}, ptr {self._pointer(buffer, where, elem)}, align {align}")
+            self.b.emit(
+                f"store {elem} {value.ref}, ptr {self._pointer(buffer, where, elem)}, align {align}"
+            )
             return
         value = self.b.splat(value, self.lanes)
         if where.lane == 1 and where.extra is None:
@@ -243,16 +278,23 @@ class Values(Indices):
             if self.mask is None:
                 self.b.emit(f"store {value.typed}, ptr {pointer}, align {align}")
                 return
-            name = f"llvm.masked.store.{_suffix(value)}.p0"
+            name = f"llvm.masked.store.{suffix(value)}.p0"
             self._declare(name, f"declare void @{name}({value.type}, ptr, <{self.lanes} x i1>)")
             mask = self.b.splat(self.mask, self.lanes)
-            self.b.emit(f"call void @{name}({value.typed}, ptr align {align} {pointer}, {mask.typed})")
+            self.b.emit(
+                f"call void @{name}({value.typed}, ptr align {align} {pointer}, {mask.typed})"
+            )
             return
         pointers = self._pointers(buffer, where, elem)
-        name = f"llvm.masked.scatter.{_suffix(value)}.v{self.lanes}p0"
-        self._declare(name, f"declare void @{name}({value.type}, <{self.lanes} x ptr>, <{self.lanes} x i1>)")
+        name = f"llvm.masked.scatter.{suffix(value)}.v{self.lanes}p0"
+        self._declare(
+            name, f"declare void @{name}({value.type}, <{self.lanes} x ptr>, <{self.lanes} x i1>)"
+        )
         mask = self.b.splat(self.mask or constant(True, "i1"), self.lanes)
-        self.b.emit(f"call void @{name}({value.typed}, <{self.lanes} x ptr> align {align} {pointers}, {mask.typed})")
+        self.b.emit(
+            f"call void @{name}({value.typed}, "
+            f"<{self.lanes} x ptr> align {align} {pointers}, {mask.typed})"
+        )
 
     def _pointer(self, buffer: Buffer, where: Linear, elem: str) -> str:
         """The address of the lane 0 element."""
@@ -282,7 +324,12 @@ class Values(Indices):
         self.b.module.declarations.setdefault(name, text)
 
 
-def _suffix(v: Val) -> str:
-    from akg_py.codegen.llvm import suffix
-
-    return suffix(v)
+def _may_leave(load: Load) -> bool:
+    """Whether bounds fail to show that an access stays inside of its buffer."""
+    for index, extent in zip(load.indices, buffer_of(load).shape, strict=True):
+        if not is_index(index):
+            return True
+        lo, hi = bounds(index)
+        if lo < 0 or hi >= extent:
+            return True
+    return False

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/bench_cpu.py [--threads N]
 
-Both sides of a row run in turn; the smallest time of each counts. numpy uses the threads its BLAS was given
-(set OPENBLAS_NUM_THREADS=1 for one).
+Both sides of a row run in turn; the smallest time of each counts. numpy uses the threads its BLAS
+was given (set OPENBLAS_NUM_THREADS=1 for one).
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ def measure(case: Case, rounds: int) -> str:
             run()
             best[n] = min(best[n], time.perf_counter() - start)
     unit = "GF/s" if "matmul" in name else "GB/s"
-    return f"{name:48} {best[0] * 1e3:9.3f} ms {work / best[0]:8.1f} {unit}   {best[1] / best[0]:6.2f} x numpy"
+    rate, ratio = work / best[0], best[1] / best[0]
+    return f"{name:48} {best[0] * 1e3:9.3f} ms {rate:8.1f} {unit}   {ratio:6.2f} x numpy"
 
 
 def main() -> None:

@@ -2,8 +2,9 @@
 
     python tests/codegen/fit_polynomials.py
 
-Each fit minimises the largest relative error on Chebyshev points (Lawson's iteration of weighted least squares, in 40
-digits by mpmath for the targets), then rounds the coefficients to float32. Nothing is copied from tables.
+Each fit minimises the largest relative error on Chebyshev points (Lawson's iteration of weighted
+least squares, in 40 digits by mpmath for the targets), then rounds the coefficients to float32.
+Nothing is copied from tables.
 """
 
 from __future__ import annotations
@@ -25,8 +26,12 @@ def evaluate(f: Function, x: np.ndarray) -> np.ndarray:
     return np.array([float(f(mp.mpf(float(v)))) for v in x])
 
 
-def fit(f: Function, lo: float, hi: float, degree: int, scale: Function | None = None, count: int = 600) -> np.ndarray:
-    """p with p(x) close to f(x); the error counts as |p - f| * |scale|, which is 1 / |f| by default."""
+def fit(
+    f: Function, lo: float, hi: float, degree: int, scale: Function | None = None, count: int = 600
+) -> np.ndarray:
+    """p with p(x) close to f(x); the error counts as |p - f| * |scale|, which is 1 / |f| by
+    default.
+    """
     x = chebyshev(lo, hi, count)
     y = evaluate(f, x)
     s = 1 / np.abs(y) if scale is None else np.abs(evaluate(scale, x))
@@ -45,12 +50,17 @@ def fit(f: Function, lo: float, hi: float, degree: int, scale: Function | None =
     return result / max(abs(lo), abs(hi)) ** np.arange(degree + 1)
 
 
-def fit_rational(f: Function, lo: float, hi: float, top: int, bottom: int, count: int = 800) -> tuple[np.ndarray, np.ndarray]:
-    """P / Q close to f in relative error, with Q(0) = 1: linearised, with the last Q as a weight."""
+def fit_rational(
+    f: Function, lo: float, hi: float, top: int, bottom: int, count: int = 800
+) -> tuple[np.ndarray, np.ndarray]:
+    """P / Q close to f in relative error, Q(0) = 1: linearised, with the last Q as a weight."""
     x = chebyshev(lo, hi, count)
     y = evaluate(f, x)
     u = x / hi
-    p_basis, q_basis = np.vander(u, top + 1, increasing=True), np.vander(u, bottom + 1, increasing=True)[:, 1:]
+    p_basis, q_basis = (
+        np.vander(u, top + 1, increasing=True),
+        np.vander(u, bottom + 1, increasing=True)[:, 1:],
+    )
     q, weight = np.ones_like(x), np.ones_like(x)
     best, result = np.inf, (np.zeros(top + 1), np.zeros(bottom))
     for _ in range(80):
@@ -65,7 +75,9 @@ def fit_rational(f: Function, lo: float, hi: float, top: int, bottom: int, count
         weight /= weight.sum()
     powers = hi ** np.arange(max(top, bottom) + 1)
     print(f"# largest relative error {best:.2e}")
-    return result[0] / powers[: top + 1], np.concatenate([[1.0], result[1] / powers[1 : bottom + 1]])
+    return result[0] / powers[: top + 1], np.concatenate(
+        [[1.0], result[1] / powers[1 : bottom + 1]]
+    )
 
 
 def show(name: str, coefficients: np.ndarray, single: bool = True) -> None:
@@ -74,7 +86,7 @@ def show(name: str, coefficients: np.ndarray, single: bool = True) -> None:
 
 
 def split(value: mp.mpf, bits: tuple[int, ...]) -> list[float]:
-    """`value` as a sum of numbers of so many bits each, so that multiples of the first are exact."""
+    """`value` as a sum of numbers of so many bits each: multiples of the first are exact."""
     parts, rest = [], value
     for n in bits:
         exponent = int(mp.floor(mp.log(abs(rest), 2)))

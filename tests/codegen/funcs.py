@@ -29,7 +29,9 @@ def at(b: Buffer, *indices: Any) -> Load:
 
 
 def put(b: Buffer, indices: tuple[Any, ...], value: Expr) -> Store:
-    return Store((b,), tuple(i if isinstance(i, Expr) else Const(i, "int32") for i in indices), (value,))
+    return Store(
+        (b,), tuple(i if isinstance(i, Expr) else Const(i, "int32") for i in indices), (value,)
+    )
 
 
 def loop(var: Var, extent: Any, body: Stmt, kind: str = "serial") -> For:
@@ -40,7 +42,9 @@ def func(params: list[Buffer], outputs: list[Buffer], body: Stmt, name: str = ""
     return Func(name or f"f{next(_count)}", tuple(params), tuple(outputs), body)
 
 
-def random_array(rng: np.random.Generator, b: Buffer, low: int = -8, high: int = 8) -> np.ndarray[Any, Any]:
+def random_array(
+    rng: np.random.Generator, b: Buffer, low: int = -8, high: int = 8
+) -> np.ndarray[Any, Any]:
     """Small integers, for which arithmetic is exact in any order."""
     if dtypes.is_bool(b.dtype):
         return rng.integers(0, 2, b.shape).astype(np.bool_)
@@ -49,8 +53,12 @@ def random_array(rng: np.random.Generator, b: Buffer, low: int = -8, high: int =
     return rng.integers(low, high, b.shape).astype(dtypes.numpy_dtype(b.dtype))
 
 
-def check(f: Func, *arrays: np.ndarray[Any, Any], seed: int = 0, tolerance: float = 0.0) -> list[np.ndarray[Any, Any]]:
-    """Run the kernel and the meaning on the same data; they must agree in every bit (NaN equals NaN)."""
+def check(
+    f: Func, *arrays: np.ndarray[Any, Any], seed: int = 0, tolerance: float = 0.0
+) -> list[np.ndarray[Any, Any]]:
+    """Run the kernel and the meaning on the same data; they must agree in every bit (NaN equals
+    NaN).
+    """
     rng = np.random.default_rng(seed)
     given = list(arrays) or [random_array(rng, p) for p in f.params]
     expected = [a.copy() for a in given]
@@ -59,7 +67,9 @@ def check(f: Func, *arrays: np.ndarray[Any, Any], seed: int = 0, tolerance: floa
     CpuKernel(f)(*actual)
     for p, a, e in zip(f.params, actual, expected, strict=True):
         if tolerance and dtypes.is_float(p.dtype):
-            np.testing.assert_allclose(a.astype(np.float64), e.astype(np.float64), rtol=tolerance, atol=tolerance)
+            np.testing.assert_allclose(
+                a.astype(np.float64), e.astype(np.float64), rtol=tolerance, atol=tolerance
+            )
         else:
             assert_same(a, e, p.name)
     return actual

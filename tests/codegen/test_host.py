@@ -61,7 +61,7 @@ def test_several_outputs_are_a_tuple() -> None:
 
 
 def test_views_are_copied_in_and_back(data: tuple[np.ndarray[Any, Any], ...]) -> None:
-    a, b, c = data
+    a, b, _ = data
     kernel = CpuKernel(add())
     wide = np.zeros((6, 20), np.float32)
     kernel(np.asfortranarray(a), b[::-1], wide[:, ::2])
@@ -101,9 +101,21 @@ def test_argument_errors(data: tuple[np.ndarray[Any, Any], ...]) -> None:
     a, b, c = data
     expect("takes 3 arrays (A, B, C) or its 2 inputs (A, B), not 1", "outputs", a)
     expect("not 4", "outputs", a, b, c, c)
-    expect("B needs float32[6, 10], not float64[6, 10]", "B.astype('float32')", a, b.astype(np.float64), c)
+    expect(
+        "B needs float32[6, 10], not float64[6, 10]",
+        "B.astype('float32')",
+        a,
+        b.astype(np.float64),
+        c,
+    )
     expect("A needs float32[6, 10], not float32[10, 6]", "one shape", a.T, b, c)
-    expect("C needs float32[6, 10], not float32[6, 11]", "one shape", a, b, np.zeros((6, 11), np.float32))
+    expect(
+        "C needs float32[6, 10], not float32[6, 11]",
+        "one shape",
+        a,
+        b,
+        np.zeros((6, 11), np.float32),
+    )
     expect("A needs an array float32[6, 10], not list", "numpy array", a.tolist(), b, c)
     expect("C needs an array float32[6, 10], not list", "leave the outputs out", a, b, c.tolist())
     expect("A needs an array float32[6, 10], not NoneType", "numpy array", None, b)
@@ -157,7 +169,15 @@ def test_calls_from_several_threads_at_once() -> None:
     from akg_py.ir.stmt import Alloc, Seq
 
     o, i, j = axis("o", 4), axis("i", 40_000), axis("j", 40_000)
-    body = Alloc(T, Seq((loop(i, 40_000, put(T, (i,), at(A, o, i) + 1.0)), loop(j, 40_000, put(B, (o, j), at(T, j) * 2.0)))))
+    body = Alloc(
+        T,
+        Seq(
+            (
+                loop(i, 40_000, put(T, (i,), at(A, o, i) + 1.0)),
+                loop(j, 40_000, put(B, (o, j), at(T, j) * 2.0)),
+            )
+        ),
+    )
     kernel = CpuKernel(func([A, B], [B], loop(o, 4, body, "parallel")))
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal((4, 40_000)).astype(np.float32) for _ in range(4)]
@@ -263,13 +283,18 @@ print(kernel.compiled.loaded.from_cache)
 def test_two_processes_share_the_cache(folder: Path) -> None:
     environment = {**os.environ, "AKG_PY_CACHE": str(folder), "PYTHONPATH": str(ROOT)}
     run = [sys.executable, "-c", PROGRAM]
-    both = [subprocess.Popen(run, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [
+        subprocess.Popen(run, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     for process in both:
         process.communicate()
         assert process.returncode == 0
     assert len(entries(folder)) == 1
     assert not list(folder.rglob(".new-*"))
-    third = subprocess.run(run, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
+    third = subprocess.run(
+        run, env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert third.stdout.strip() == "True"
 
 

@@ -15,8 +15,17 @@ from tests.codegen.funcs import at, axis, buffer, check, func, loop, put
 KINDS = ["serial", "vector", "unroll", "parallel"]
 
 
-def matmul(m: int, n: int, k: int, tile_m: int, tile_n: int, dtype: str = "float32", acc: str = "", outer: str = "serial",
-           row_kind: str = "serial") -> Func:  # fmt: skip
+def matmul(
+    m: int,
+    n: int,
+    k: int,
+    tile_m: int,
+    tile_n: int,
+    dtype: str = "float32",
+    acc: str = "",
+    outer: str = "serial",
+    row_kind: str = "serial",
+) -> Func:
     acc = acc or dtype
     A, B, C = buffer("A", (m, k), dtype), buffer("B", (k, n), dtype), buffer("C", (m, n), acc)
     ceil_m, ceil_n = -(-m // tile_m), -(-n // tile_n)
@@ -26,22 +35,37 @@ def matmul(m: int, n: int, k: int, tile_m: int, tile_n: int, dtype: str = "float
     clear = put(C, (io * tile_m + i0, jo * tile_n + j0), const(0, acc))
     i, j = io * tile_m + i1, jo * tile_n + j1
     update = put(C, (i, j), at(C, i, j) + cast(acc, at(A, i, kk)) * cast(acc, at(B, kk, j)))
-    body = Seq((
-        loop(i0, rows, loop(j0, columns, clear, "vector"), row_kind),
-        loop(kk, k, loop(i1, rows, loop(j1, columns, update, "vector"), row_kind)),
-    ))  # fmt: skip
+    body = Seq(
+        (
+            loop(i0, rows, loop(j0, columns, clear, "vector"), row_kind),
+            loop(kk, k, loop(i1, rows, loop(j1, columns, update, "vector"), row_kind)),
+        )
+    )
     return func([A, B, C], [C], loop(io, ceil_m, loop(jo, ceil_n, body), outer))
 
 
 @pytest.mark.parametrize("row_kind", ["serial", "unroll"])
 @pytest.mark.parametrize("outer", ["serial", "parallel", "core"])
-@pytest.mark.parametrize("shape", [(8, 64, 16, 4, 64), (13, 37, 5, 6, 32), (7, 3, 9, 2, 16), (1, 1, 1, 4, 4), (9, 70, 4, 3, 48)])
+@pytest.mark.parametrize(
+    "shape",
+    [(8, 64, 16, 4, 64), (13, 37, 5, 6, 32), (7, 3, 9, 2, 16), (1, 1, 1, 4, 4), (9, 70, 4, 3, 48)],
+)
 def test_matmul(shape: tuple[int, int, int, int, int], outer: str, row_kind: str) -> None:
     check(matmul(*shape, outer=outer, row_kind=row_kind))
 
 
-@pytest.mark.parametrize("dtype,acc", [("float16", "float32"), ("bfloat16", "float32"), ("int8", "int32"), ("float64", ""),
-                                       ("float16", ""), ("int16", ""), ("uint8", "int32")])  # fmt: skip
+@pytest.mark.parametrize(
+    "dtype,acc",
+    [
+        ("float16", "float32"),
+        ("bfloat16", "float32"),
+        ("int8", "int32"),
+        ("float64", ""),
+        ("float16", ""),
+        ("int16", ""),
+        ("uint8", "int32"),
+    ],
+)
 def test_matmul_dtypes(dtype: str, acc: str) -> None:
     check(matmul(7, 37, 6, 4, 32, dtype, acc))
 
@@ -58,7 +82,17 @@ def test_tails(n: int, kind: str) -> None:
 def test_negative_extent(kind: str) -> None:
     A = buffer("A", (10,))
     o, i = axis("o", 5), axis("i", 4)
-    check(func([A], [A], loop(o, 5, loop(i, minimum(4, 10 - o * 4), put(A, (o * 4 + i,), cast("float32", o)), kind))))
+    check(
+        func(
+            [A],
+            [A],
+            loop(
+                o,
+                5,
+                loop(i, minimum(4, 10 - o * 4), put(A, (o * 4 + i,), cast("float32", o)), kind),
+            ),
+        )
+    )
     check(func([A], [A], loop(i, -3, put(A, (i,), const(1, "float32")), kind)))
 
 
@@ -88,13 +122,17 @@ def test_two_dimensional_tail_uses_stride_of_row() -> None:
 
 
 def test_data_dependent_index() -> None:
-    A, I, B = buffer("A", (50, 4)), buffer("I", (37,), "int32"), buffer("B", (37, 4))
+    A, rows_of, B = buffer("A", (50, 4)), buffer("I", (37,), "int32"), buffer("B", (37, 4))
     i, j = axis("i", 37), axis("j", 4)
     rng = np.random.default_rng(0)
     a = rng.standard_normal((50, 4)).astype(np.float32)
     rows = rng.integers(0, 50, 37).astype(np.int32)
     for outer, inner in (("vector", "serial"), ("serial", "vector"), ("parallel", "unroll")):
-        f = func([A, I, B], [B], loop(i, 37, loop(j, 4, put(B, (i, j), at(A, at(I, i), j)), inner), outer))
+        f = func(
+            [A, rows_of, B],
+            [B],
+            loop(i, 37, loop(j, 4, put(B, (i, j), at(A, at(rows_of, i), j)), inner), outer),
+        )
         check(f, a, rows, np.zeros((37, 4), np.float32))
 
 
@@ -114,7 +152,11 @@ def test_guarded_load_far_outside() -> None:
     i = axis("i", 64)
     far = i * 100_000_000
     for condition in (i < 0, i.astype("float32") < -1.0, at(B, i) < -1e9):
-        value = Select(condition, at(A, far), at(B, i), "float32", True) if isinstance(condition, Expr) else None
+        value = (
+            Select(condition, at(A, far), at(B, i), "float32", True)
+            if isinstance(condition, Expr)
+            else None
+        )
         assert value is not None
         for kind in KINDS:
             check(func([A, B], [B], loop(i, 64, put(B, (i,), value), kind)))
@@ -135,7 +177,9 @@ def test_short_circuit_guards_loads() -> None:
 def test_if_else(kind: str) -> None:
     A, B = buffer("A", (67,)), buffer("B", (67,))
     i = axis("i", 67)
-    body = If(at(A, i) > 0.0, put(B, (i,), at(A, i) * 2.0), If(i < 30, put(B, (i,), const(5, "float32"))))
+    body = If(
+        at(A, i) > 0.0, put(B, (i,), at(A, i) * 2.0), If(i < 30, put(B, (i,), const(5, "float32")))
+    )
     check(func([A, B], [B], loop(i, 67, body, kind)))
     uniform = If(at(A, 0) > 0.0, put(B, (i,), at(A, i)), put(B, (i,), at(A, i) - 1.0))
     check(func([A, B], [B], loop(i, 67, uniform, kind)))
@@ -157,12 +201,23 @@ def test_inner_loops_under_lanes(kind: str) -> None:
     """A vector loop around serial ones: sums down the columns."""
     A, B = buffer("A", (12, 41)), buffer("B", (41,))
     i, k = axis("i", 41), axis("k", 12)
-    body = Seq((put(B, (i,), const(0, "float32")), loop(k, 12, put(B, (i,), at(B, i) + at(A, k, i)))))
+    body = Seq(
+        (put(B, (i,), const(0, "float32")), loop(k, 12, put(B, (i,), at(B, i) + at(A, k, i))))
+    )
     check(func([A, B], [B], loop(i, 41, body, kind)))
-    ragged = Seq((put(B, (i,), const(0, "float32")), loop(k, minimum(12, i), put(B, (i,), at(B, i) + at(A, k, i)))))
+    ragged = Seq(
+        (
+            put(B, (i,), const(0, "float32")),
+            loop(k, minimum(12, i), put(B, (i,), at(B, i) + at(A, k, i))),
+        )
+    )
     check(func([A, B], [B], loop(i, 41, ragged, kind)))
-    guarded = Seq((put(B, (i,), const(0, "float32")),
-                   loop(k, 12, If(at(A, k, i) > 0.0, put(B, (i,), at(B, i) + at(A, k, i))))))  # fmt: skip
+    guarded = Seq(
+        (
+            put(B, (i,), const(0, "float32")),
+            loop(k, 12, If(at(A, k, i) > 0.0, put(B, (i,), at(B, i) + at(A, k, i)))),
+        )
+    )
     check(func([A, B], [B], loop(i, 41, guarded, kind)))
 
 
@@ -196,7 +251,13 @@ def test_reduction_with_open_extent() -> None:
     A, B = buffer("A", (5, 200)), buffer("B", (5,))
     i, k = axis("i", 5), axis("k", 200)
     extent = minimum(200, i * 70 - 20)
-    check(func([A, B], [B], loop(i, 5, loop(k, extent, put(B, (i,), at(B, i) + at(A, i, k) * at(A, i, k))))))
+    check(
+        func(
+            [A, B],
+            [B],
+            loop(i, 5, loop(k, extent, put(B, (i,), at(B, i) + at(A, i, k) * at(A, i, k)))),
+        )
+    )
 
 
 def test_reduction_order_is_fixed() -> None:
@@ -218,11 +279,18 @@ def test_reduction_order_is_fixed() -> None:
 
 
 def argmax_store(kind: str) -> Func:
-    A, V, I = buffer("A", (6, 50)), buffer("V", (6,)), buffer("I", (6,), "int32")
+    A, V, best = buffer("A", (6, 50)), buffer("V", (6,)), buffer("I", (6,), "int32")
     i, k = axis("i", 6), axis("k", 50)
     better = at(A, i, k) > at(V, i)
-    store = Store((V, I), (i,), (Select(better, at(A, i, k), at(V, i), "float32"), Select(better, k + 0, at(I, i), "int32")))
-    return func([A, V, I], [V, I], loop(i, 6, loop(k, 50, store), kind))
+    store = Store(
+        (V, best),
+        (i,),
+        (
+            Select(better, at(A, i, k), at(V, i), "float32"),
+            Select(better, k + 0, at(best, i), "int32"),
+        ),
+    )
+    return func([A, V, best], [V, best], loop(i, 6, loop(k, 50, store), kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -242,22 +310,53 @@ def test_swap_reads_before_it_writes() -> None:
 def test_intermediates(outer: str, size: int) -> None:
     A, B, T = buffer("A", (6, size)), buffer("B", (6, size)), buffer("T", (size,))
     o, i, j = axis("o", 6), axis("i", size), axis("j", size)
-    body = Alloc(T, Seq((loop(i, size, put(T, (i,), at(A, o, i) + 1.0)), loop(j, size, put(B, (o, j), at(T, size - 1 - j) * 2.0)))))
+    body = Alloc(
+        T,
+        Seq(
+            (
+                loop(i, size, put(T, (i,), at(A, o, i) + 1.0)),
+                loop(j, size, put(B, (o, j), at(T, size - 1 - j) * 2.0)),
+            )
+        ),
+    )
     check(func([A, B], [B], loop(o, 6, body, outer)))
     whole = Buffer("W", (6, size), "float32")
-    body2 = Seq((
-        loop(o, 6, loop(i, size, put(whole, (o, i), at(A, o, i) + 1.0)), outer),
-        loop(o, 6, Alloc(T, Seq((loop(i, size, put(T, (i,), at(whole, 5 - o, i))), loop(j, size, put(B, (o, j), at(T, j)))))), outer),
-    ))  # fmt: skip
+    body2 = Seq(
+        (
+            loop(o, 6, loop(i, size, put(whole, (o, i), at(A, o, i) + 1.0)), outer),
+            loop(
+                o,
+                6,
+                Alloc(
+                    T,
+                    Seq(
+                        (
+                            loop(i, size, put(T, (i,), at(whole, 5 - o, i))),
+                            loop(j, size, put(B, (o, j), at(T, j))),
+                        )
+                    ),
+                ),
+                outer,
+            ),
+        )
+    )
     check(func([A, B], [B], Alloc(whole, body2)))
 
 
 def test_parallel_inside_serial_and_nested() -> None:
     A, B = buffer("A", (3, 4, 33)), buffer("B", (3, 4, 33))
     i, j, k = axis("i", 3), axis("j", 4), axis("k", 33)
-    for kinds in (("serial", "parallel", "vector"), ("parallel", "parallel", "parallel"), ("core", "serial", "parallel")):
+    for kinds in (
+        ("serial", "parallel", "vector"),
+        ("parallel", "parallel", "parallel"),
+        ("core", "serial", "parallel"),
+    ):
         body = put(B, (i, j, k), at(A, i, j, k) + cast("float32", i * 100 + j * 10))
-        check(func([A, B], [B], loop(i, 3, loop(j, 4, loop(k, 33, body, kinds[2]), kinds[1]), kinds[0])))
+        check(
+            func(
+                [A, B], [B], loop(i, 3, loop(j, 4, loop(k, 33, body, kinds[2]), kinds[1]), kinds[0])
+            )
+        )
 
 
 def test_parallel_over_a_reduction_stays_serial() -> None:
@@ -270,9 +369,26 @@ def test_fused_axes() -> None:
     A, B = buffer("A", (12, 20)), buffer("B", (12, 20))
     f, o, t = axis("f", 240), axis("o", 15), axis("t", 16)
     for kind in KINDS:
-        check(func([A, B], [B], loop(f, 240, put(B, (f // 20, f % 20), at(A, f // 20, f % 20) * 3.0), kind)))
+        check(
+            func(
+                [A, B],
+                [B],
+                loop(f, 240, put(B, (f // 20, f % 20), at(A, f // 20, f % 20) * 3.0), kind),
+            )
+        )
         e = o * 16 + t
-        check(func([A, B], [B], loop(o, 15, loop(t, 16, put(B, (e // 20, e % 20), at(A, e // 20, e % 20)), kind), kind)))
+        check(
+            func(
+                [A, B],
+                [B],
+                loop(
+                    o,
+                    15,
+                    loop(t, 16, put(B, (e // 20, e % 20), at(A, e // 20, e % 20)), kind),
+                    kind,
+                ),
+            )
+        )
 
 
 def test_unroll_is_capped() -> None:
@@ -291,7 +407,10 @@ def test_intrinsic_is_its_body() -> None:
 def test_one_variable_in_two_loops() -> None:
     A, B = buffer("A", (8, 32)), buffer("B", (8, 32))
     i, j = axis("i", 8), axis("j", 32)
-    body: list[For] = [loop(i, 8, loop(j, 32, put(B, (i, j), at(A, (i * 32 + j) // 32, j)), k)) for k in ("vector", "serial")]
+    body: list[For] = [
+        loop(i, 8, loop(j, 32, put(B, (i, j), at(A, (i * 32 + j) // 32, j)), k))
+        for k in ("vector", "serial")
+    ]
     check(func([A, B], [B], Seq(tuple(body))))
 
 
@@ -299,35 +418,69 @@ def test_registers_with_fused_row() -> None:
     """The accumulator's index holds a quotient that is fixed over the loop."""
     A, C = buffer("A", (30, 40)), buffer("C", (5, 6, 16))
     f, k, j = axis("f", 30), axis("k", 40), axis("j", 16)
-    body = loop(k, 40, loop(j, 16, put(C, (f // 6, f % 6, j), at(C, f // 6, f % 6, j) + at(A, f, k)), "vector"))
+    body = loop(
+        k,
+        40,
+        loop(j, 16, put(C, (f // 6, f % 6, j), at(C, f // 6, f % 6, j) + at(A, f, k)), "vector"),
+    )
     check(func([A, C], [C], loop(f, 30, body)))
     g = axis("g", 15)
-    odd = loop(k, 40, loop(j, 16, put(C, (g // 3, g % 3, j), at(C, g // 3, g % 3, j) + at(A, g, k)), "vector"))
+    odd = loop(
+        k,
+        40,
+        loop(j, 16, put(C, (g // 3, g % 3, j), at(C, g // 3, g % 3, j) + at(A, g, k)), "vector"),
+    )
     check(func([A, C], [C], loop(g, 15, odd, "parallel")))
 
 
 def test_outer_reduction_loops_share_registers() -> None:
     A, B = buffer("A", (4, 5, 32)), buffer("B", (32,))
     p, q, j = axis("p", 4), axis("q", 5), axis("j", 32)
-    check(func([A, B], [B], loop(p, 4, loop(q, 5, loop(j, 32, put(B, (j,), at(B, j) + at(A, p, q, j)), "vector")))))
+    check(
+        func(
+            [A, B],
+            [B],
+            loop(p, 4, loop(q, 5, loop(j, 32, put(B, (j,), at(B, j) + at(A, p, q, j)), "vector"))),
+        )
+    )
 
 
 def test_two_statements_on_one_accumulator() -> None:
     A, B = buffer("A", (20, 32)), buffer("B", (32,))
-    k, j, l = axis("k", 20), axis("j", 32), axis("l", 32)
-    body = Seq((loop(j, 32, put(B, (j,), at(B, j) + at(A, k, j)), "vector"), loop(l, 32, put(B, (l,), at(B, l) * 2.0), "vector")))
+    k, j, m = axis("k", 20), axis("j", 32), axis("l", 32)
+    body = Seq(
+        (
+            loop(j, 32, put(B, (j,), at(B, j) + at(A, k, j)), "vector"),
+            loop(m, 32, put(B, (m,), at(B, m) * 2.0), "vector"),
+        )
+    )
     check(func([A, B], [B], loop(k, 20, body)))
-    shifted = Seq((loop(j, 31, put(B, (j,), at(B, j + 1) + at(A, k, j)), "vector"), put(B, (5,), const(1, "float32"))))
+    shifted = Seq(
+        (
+            loop(j, 31, put(B, (j,), at(B, j + 1) + at(A, k, j)), "vector"),
+            put(B, (5,), const(1, "float32")),
+        )
+    )
     check(func([A, B], [B], loop(k, 20, shifted)))
 
 
 def test_softmax_rows() -> None:
     A, B, M, S = buffer("A", (7, 100)), buffer("B", (7, 100)), buffer("M", (1,)), buffer("S", (1,))
-    i, j, k, l = axis("i", 7), axis("j", 100), axis("k", 100), axis("l", 100)
-    row = Seq((
-        put(M, (0,), Const(float("-inf"), "float32")), loop(j, 100, put(M, (0,), binary("max", at(M, 0), at(A, i, j)))),
-        put(S, (0,), const(0, "float32")),
-        loop(k, 100, put(S, (0,), at(S, 0) + Call("exp", (at(A, i, k) - at(M, 0),), "float32"))),
-        loop(l, 100, put(B, (i, l), Call("exp", (at(A, i, l) - at(M, 0),), "float32") / at(S, 0)), "vector"),
-    ))  # fmt: skip
+    i, j, k, m = axis("i", 7), axis("j", 100), axis("k", 100), axis("l", 100)
+    row = Seq(
+        (
+            put(M, (0,), Const(float("-inf"), "float32")),
+            loop(j, 100, put(M, (0,), binary("max", at(M, 0), at(A, i, j)))),
+            put(S, (0,), const(0, "float32")),
+            loop(
+                k, 100, put(S, (0,), at(S, 0) + Call("exp", (at(A, i, k) - at(M, 0),), "float32"))
+            ),
+            loop(
+                m,
+                100,
+                put(B, (i, m), Call("exp", (at(A, i, m) - at(M, 0),), "float32") / at(S, 0)),
+                "vector",
+            ),
+        )
+    )
     check(func([A, B], [B], loop(i, 7, Alloc(M, Alloc(S, row)), "parallel")), tolerance=1e-6)

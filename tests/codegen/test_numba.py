@@ -1,4 +1,6 @@
-"""The two numba forms of a kernel: readable source that runs, and a function for the user's own numba code."""
+"""The two numba forms of a kernel: readable source that runs, and a function for the user's own
+numba code.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ NARROW = ("float16", "bfloat16")
 
 
 def views(arrays: list[np.ndarray[Any, Any]], f: Func) -> list[np.ndarray[Any, Any]]:
-    return [a.view(np.uint16) if p.dtype in NARROW else a for a, p in zip(arrays, f.params, strict=True)]
+    return [
+        a.view(np.uint16) if p.dtype in NARROW else a for a, p in zip(arrays, f.params, strict=True)
+    ]
 
 
 def check_source(f: Func) -> None:
@@ -58,11 +62,21 @@ def test_source_of_larger_nests() -> None:
     check_source(argmax_store("serial"))
     A, B, T = buffer("A", (30,)), buffer("B", (30,)), buffer("T", (30,))
     i, j = axis("i", 30), axis("i", 30)
-    body = Alloc(T, Seq((loop(i, 30, put(T, (i,), Call("floor", (at(A, i) / 3.0,), "float32"))), loop(j, 30, put(B, (j,), at(T, 29 - j))))))
+    body = Alloc(
+        T,
+        Seq(
+            (
+                loop(i, 30, put(T, (i,), Call("floor", (at(A, i) / 3.0,), "float32"))),
+                loop(j, 30, put(B, (j,), at(T, 29 - j))),
+            )
+        ),
+    )
     check_source(func([A, B], [B], body))
 
 
-@pytest.mark.parametrize("name", ["exp", "erf", "sigmoid", "atan", "rsqrt", "isnan", "round", "tanh"])
+@pytest.mark.parametrize(
+    "name", ["exp", "erf", "sigmoid", "atan", "rsqrt", "isnan", "round", "tanh"]
+)
 def test_source_of_calls(name: str) -> None:
     A = buffer("A", (30,))
     C = buffer("C", (30,), "bool" if name.startswith("is") else "float32")
@@ -78,7 +92,14 @@ def test_source_of_calls(name: str) -> None:
 def test_source_reads_well() -> None:
     A, C = buffer("A", (4, 8)), buffer("C", (4, 8))
     i, j = axis("i", 4), axis("j", 8)
-    text = CpuKernel(func([A, C], [C], loop(i, 4, loop(j, 8, put(C, (i, j), at(A, i, j) * 2.0), "vector"), "parallel"), "twice")).source
+    text = CpuKernel(
+        func(
+            [A, C],
+            [C],
+            loop(i, 4, loop(j, 8, put(C, (i, j), at(A, i, j) * 2.0), "vector"), "parallel"),
+            "twice",
+        )
+    ).source
     assert text.endswith('''
 @njit
 def twice(A, C):
@@ -132,7 +153,13 @@ def test_jit_with_math_and_workspace() -> None:
     A, B, T = buffer("A", (n,)), buffer("B", (n,)), buffer("T", (n,))
     i, j = axis("i", n), axis("j", n)
     chain = Call("exp", (Call("tan", (at(A, i),), "float32"),), "float32")
-    f = func([A, B], [B], Alloc(T, Seq((loop(i, n, put(T, (i,), chain)), loop(j, n, put(B, (j,), at(T, n - 1 - j)))))))
+    f = func(
+        [A, B],
+        [B],
+        Alloc(
+            T, Seq((loop(i, n, put(T, (i,), chain)), loop(j, n, put(B, (j,), at(T, n - 1 - j)))))
+        ),
+    )
     a = np.linspace(-1, 1, n, dtype=np.float32)
     out = np.empty(n, np.float32)
     kernel = CpuKernel(f)

@@ -1,4 +1,6 @@
-"""Random loop nests: whatever the loop kinds, tails, guards and indices, the kernel does what the interpreter does."""
+"""Random loop nests: whatever the loop kinds, tails, guards and indices, the kernel does what the
+interpreter does.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class Draw:
                 axes.append(v + 0)
         if self.number(0, 1):
             loops = self.data.draw(st.permutations(loops))
-            loops.sort(key=lambda x: not isinstance(x[1], int))  # a tail's extent needs its outer loop
+            loops.sort(
+                key=lambda x: not isinstance(x[1], int)
+            )  # a tail's extent needs its outer loop
         return loops, axes
 
     def index(self, axes: list[Expr]) -> Expr:
@@ -94,7 +98,11 @@ class Draw:
         if form == 3:
             c = self.condition(axes)
             a, b = self.value(axes, depth - 1), self.value(axes, depth - 1)
-            return a if not isinstance(c, Expr) else Select(c, a, b, self.dtype, bool(self.number(0, 1)))
+            return (
+                a
+                if not isinstance(c, Expr)
+                else Select(c, a, b, self.dtype, bool(self.number(0, 1)))
+            )
         ops = ["+", "-", "max", "min"] + ([] if dtypes.is_float(self.dtype) else ["//", "%"])
         return binary(self.pick(ops), self.value(axes, depth - 1), self.value(axes, depth - 1))
 
@@ -111,16 +119,31 @@ class Draw:
             value = binary("+", value, at(out, *target))
         body: Stmt = put(out, target, value)
         if self.number(0, 3) == 0:
-            body = If(self.condition(axes), body, put(out, target, const(1, self.dtype)) if self.number(0, 1) else None)
+            body = If(
+                self.condition(axes),
+                body,
+                put(out, target, const(1, self.dtype)) if self.number(0, 1) else None,
+            )
         if self.number(0, 4) == 0:
             scratch = buffer("T", (1,), self.dtype)
-            body = Alloc(scratch, Seq((put(scratch, (0,), at(out, *target)), body, put(out, target, at(out, *target) + at(scratch, 0)))))
+            body = Alloc(
+                scratch,
+                Seq(
+                    (
+                        put(scratch, (0,), at(out, *target)),
+                        body,
+                        put(out, target, at(out, *target) + at(scratch, 0)),
+                    )
+                ),
+            )
         for var, extent, kind in reversed(loops):
             body = For(var, extent if isinstance(extent, Expr) else const(extent), kind, body)
         return func([*self.inputs, out], [out], body, "random")
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 @given(st.data())
 def test_random_nests(data: st.DataObject) -> None:
     f = Draw(data).func()

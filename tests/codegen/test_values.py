@@ -26,10 +26,30 @@ def interesting(dtype: str, rng: np.random.Generator, n: int) -> np.ndarray[Any,
         small = rng.integers(0, 10, n).astype(dtype)
         raw = np.where(rng.random(n) < 0.4, small, raw)
         return np.where(rng.random(n) < 0.4, rng.choice(special, n), raw).astype(dtype)
-    special_f = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, 2.5, -2.5, 1e-40, 1e-7, 65504.0, 3e38, 6e-8])
+    special_f = np.array(
+        [
+            0.0,
+            -0.0,
+            np.inf,
+            -np.inf,
+            np.nan,
+            1.0,
+            -1.0,
+            0.5,
+            2.5,
+            -2.5,
+            1e-40,
+            1e-7,
+            65504.0,
+            3e38,
+            6e-8,
+        ]
+    )
     with np.errstate(all="ignore"):
         raw_f = rng.standard_normal(n) * 10.0 ** rng.integers(-3, 4, n)
-        return np.where(rng.random(n) < 0.4, rng.choice(special_f, n), raw_f).astype(dtypes.numpy_dtype(dtype))
+        return np.where(rng.random(n) < 0.4, rng.choice(special_f, n), raw_f).astype(
+            dtypes.numpy_dtype(dtype)
+        )
 
 
 def run_binary(op: str, dtype: str, kind: str, seed: int = 0) -> None:
@@ -37,7 +57,11 @@ def run_binary(op: str, dtype: str, kind: str, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     A, B = buffer("A", (n,), dtype), buffer("B", (n,), dtype)
     i = axis("i", n)
-    value = binary(op, at(A, i), at(B, i)) if op not in ("&&", "||") else logical(op, at(A, i), at(B, i))
+    value = (
+        binary(op, at(A, i), at(B, i))
+        if op not in ("&&", "||")
+        else logical(op, at(A, i), at(B, i))
+    )
     C = buffer("C", (n,), value.dtype)
     f = func([A, B, C], [C], loop(i, n, put(C, (i,), value), kind))
     a, b = interesting(dtype, rng, n), interesting(dtype, rng, n)
@@ -48,7 +72,9 @@ def run_binary(op: str, dtype: str, kind: str, seed: int = 0) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [*INTS, *FLOATS])
-@pytest.mark.parametrize("op", ["+", "-", "*", "//", "%", "min", "max", "==", "!=", "<", "<=", ">", ">="])
+@pytest.mark.parametrize(
+    "op", ["+", "-", "*", "//", "%", "min", "max", "==", "!=", "<", "<=", ">", ">="]
+)
 def test_binary(op: str, dtype: str, kind: str) -> None:
     run_binary(op, dtype, kind)
 
@@ -81,7 +107,11 @@ def test_cast(source: str, target: str, kind: str) -> None:
         info = np.iinfo(target)
         fits = (np.trunc(wide) >= info.min) & (np.trunc(wide) <= info.max) & (wide < 2.0**63)
         a = np.where(fits, a, np.ones((), a.dtype))
-    check(func([A, C], [C], loop(i, n, put(C, (i,), cast(target, at(A, i))), kind)), a, np.zeros(n, dtypes.numpy_dtype(target)))
+    check(
+        func([A, C], [C], loop(i, n, put(C, (i,), cast(target, at(A, i))), kind)),
+        a,
+        np.zeros(n, dtypes.numpy_dtype(target)),
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -114,7 +144,9 @@ def test_power_of_ints(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["isnan", "isinf", "isfinite", "abs", "floor", "ceil", "round", "trunc", "sqrt"])
+@pytest.mark.parametrize(
+    "name", ["isnan", "isinf", "isfinite", "abs", "floor", "ceil", "round", "trunc", "sqrt"]
+)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_exact_calls(name: str, dtype: str, kind: str) -> None:
     n = 200
@@ -123,7 +155,9 @@ def test_exact_calls(name: str, dtype: str, kind: str) -> None:
     C = buffer("C", (n,), result)
     i = axis("i", n)
     f = func([A, C], [C], loop(i, n, put(C, (i,), Call(name, (at(A, i),), result)), kind))
-    check(f, interesting(dtype, np.random.default_rng(3), n), np.zeros(n, dtypes.numpy_dtype(result)))
+    check(
+        f, interesting(dtype, np.random.default_rng(3), n), np.zeros(n, dtypes.numpy_dtype(result))
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -131,7 +165,11 @@ def test_exact_calls(name: str, dtype: str, kind: str) -> None:
 def test_loop_variable_as_value(dtype: str, kind: str) -> None:
     A, C = buffer("A", (5, 40), dtype), buffer("C", (5, 40), dtype)
     i, j = axis("i", 5), axis("j", 40)
-    value = cast(dtype, i * 3 - j) + at(A, i, j) * cast(dtype, (j - 7) // 3) + cast(dtype, (i * 5 - j) % 4)
+    value = (
+        cast(dtype, i * 3 - j)
+        + at(A, i, j) * cast(dtype, (j - 7) // 3)
+        + cast(dtype, (i * 5 - j) % 4)
+    )
     check(func([A, C], [C], loop(i, 5, loop(j, 40, put(C, (i, j), value), kind))))
 
 
@@ -139,7 +177,13 @@ def test_constants() -> None:
     for dtype in dtypes.DTYPES:
         C = buffer("C", (7,), dtype)
         i = axis("i", 7)
-        check(func([C], [C], loop(i, 7, put(C, (i,), const(1.3 if dtypes.is_float(dtype) else 1, dtype)))))
+        check(
+            func(
+                [C],
+                [C],
+                loop(i, 7, put(C, (i,), const(1.3 if dtypes.is_float(dtype) else 1, dtype))),
+            )
+        )
     for number in (float("inf"), float("nan"), -0.0, 1e-45, 1e39):
         C = buffer("C", (3,))
         i = axis("i", 3)
