@@ -78,6 +78,8 @@ class Expr:
         return _lift("%", other, self)
 
     def __neg__(self) -> Expr:
+        if dtypes.is_bool(self.dtype):
+            raise ExpressionError("can't negate a bool", hint='te.logical_not, or .astype("int32") first')
         return _lift("-", const(0, self.dtype), self) if is_index(self) else Unary("-", self)
 
     def __lt__(self, other: ExprLike) -> Expr:
@@ -306,7 +308,16 @@ def const(value: int | float | bool, dtype: str = INDEX) -> Const:
         return Const(float(value), dtype)
     if dtypes.is_bool(dtype):
         return Const(bool(value), dtype)
+    _check_fits(int(value), dtype)
     return Const(int(value), dtype)
+
+
+def _check_fits(value: int, dtype: str) -> None:
+    if dtype != INDEX and not dtypes.lowest(dtype) <= value <= dtypes.highest(dtype):
+        raise ExpressionError(
+            f"{value} is no {dtype}: it holds {dtypes.lowest(dtype)} .. {dtypes.highest(dtype)}",
+            hint='use a wider dtype, such as .astype("int32") on the other operand',
+        )
 
 
 def as_expr(value: object, like: str | None = None) -> Expr:
@@ -322,7 +333,12 @@ def as_expr(value: object, like: str | None = None) -> Expr:
     if isinstance(value, bool):
         return Const(value, "bool")
     if isinstance(value, int):
-        return Const(float(value), like) if like and dtypes.is_float(like) else Const(value, like or INDEX)
+        if like and dtypes.is_float(like):
+            return Const(float(value), like)
+        if like and dtypes.is_int(like):
+            _check_fits(value, like)
+            return Const(value, like)
+        return Const(value, INDEX)
     if isinstance(value, float):
         return Const(value, like if like and dtypes.is_float(like) else "float32")
     if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "shape", ()) == ():
@@ -485,7 +501,7 @@ def _fold(op: str, a: int, b: int) -> Expr:
     if op in COMPARISONS:
         return Const(_COMPARE[op](a, b), "bool")
     if op in ("//", "%") and b == 0:
-        raise ExpressionError(f"division by zero: {a} {op} 0")
+        raise ExpressionError(f"division by zero: {a} {op} 0", hint="divide by a positive constant")
     return Const(_FOLD[op](a, b), INDEX)
 
 
@@ -508,7 +524,7 @@ def _divide(op: str, a: Expr, b: Expr) -> Expr:
         return Binary(op, a, b, INDEX)
     divisor = int(b.value)
     if divisor == 0:
-        raise ExpressionError("division by zero in an index")
+        raise ExpressionError(f"division by zero: {a} {op} 0", hint="divide by a positive constant")
     if divisor == 1:
         return a if op == "//" else Const(0, INDEX)
     if divisor < 0:
@@ -652,7 +668,8 @@ def cast(dtype: str, e: Expr) -> Expr:
         return e
     if isinstance(e, Const) and (not dtypes.is_float(e.dtype) or dtypes.is_float(dtype)):
         if not dtypes.is_int(dtype) or 0 <= e.value < 128:
-            return const(e.value, dtype)
+            exact = dtypes.numpy_dtype(e.dtype).type(e.value) if dtypes.is_float(e.dtype) else e.value
+            return const(float(exact) if dtypes.is_float(e.dtype) else exact, dtype)
     return Cast(e, dtype)
 
 

@@ -49,14 +49,17 @@ def _check_args(schedule: Schedule, args: Sequence[Tensor]) -> None:
         if not isinstance(t, Tensor):
             raise ScheduleError(f"arguments are tensors, not {t!r}", hint="lower(s, [A, B, C])")
     if len(set(args)) != len(args):
-        raise ScheduleError("an argument is given twice")
+        raise ScheduleError("an argument is given twice", hint="list each input and output once")
     needed = [op.outputs[0] for op in schedule.state.inputs] + list(schedule.outputs)
     missing = [t.name for t in needed if t not in args]
     if missing:
         raise ScheduleError(f"missing arguments: {', '.join(missing)}", hint="list every input and every output")
     extra = [t.name for t in args if t not in needed]
     if extra:
-        raise ScheduleError(f"{', '.join(extra)} is neither an input nor an output of this schedule")
+        raise ScheduleError(
+            f"{', '.join(extra)} is neither an input nor an output of this schedule",
+            hint="create_schedule([C.op, ...]) makes an intermediate an output too",
+        )
 
 
 def _is_narrow(stage: StageState) -> bool:

@@ -33,7 +33,10 @@ def _call(name: str, *args: object) -> Expr:
 def _function(name: str) -> Callable[..., Expr]:
     def function(*args: object) -> Expr:
         if len(args) != MATH_FUNCTIONS[name]:
-            raise ExpressionError(f"{name} takes {MATH_FUNCTIONS[name]} argument(s), {len(args)} given")
+            count = MATH_FUNCTIONS[name]
+            raise ExpressionError(
+                f"{name} takes {count} argument(s), {len(args)} given", hint=f"te.{name}({', '.join('xy'[:count])})"
+            )
         return _call(name, *args)
 
     function.__name__ = name
@@ -53,8 +56,11 @@ abs = _function("abs")
 
 
 def const(value: int | float | bool, dtype: str | None = None) -> Expr:
-    """A constant; dtype int32, float32 or bool by the kind of `value` unless given."""
-    return as_expr(value) if dtype is None else make_const(value, dtypes.check_dtype(dtype))
+    """A constant; dtype int32 (int64 if it must), float32 or bool by the kind of `value` unless given."""
+    if dtype is None:
+        wide = isinstance(value, int) and not -(1 << 31) <= value < 1 << 31
+        return make_const(value, "int64") if wide else as_expr(value)
+    return make_const(value, dtypes.check_dtype(dtype))
 
 
 def var(name: str, dtype: str = "int32") -> Var:
@@ -89,7 +95,10 @@ def any(*conditions: object) -> Expr:
 
 def logical_not(condition: object) -> Expr:
     """True where the condition is not."""
-    return Unary("!", as_expr(condition))
+    e = as_expr(condition)
+    if e.dtype != "bool":
+        raise ExpressionError(f"not needs a bool, not {e.dtype}", hint="compare first, such as x != 0")
+    return Unary("!", e)
 
 
 def _n_ary(op: str, values: Sequence[object]) -> Expr:
@@ -147,9 +156,20 @@ def _check_axes(name: str, axis: object) -> tuple[IterVar, ...]:
             raise ExpressionError(
                 f"{name}: axis={a!r} is no reduce axis", hint="declare k = te.reduce_axis((0, K)) and pass axis=k"
             )
-    if len(set(axes)) != len(axes):
-        raise ExpressionError(f"{name}: an axis is given twice")
+    if not axes or len(set(axes)) != len(axes):
+        raise ExpressionError(
+            f"{name}: {'an axis is given twice' if axes else 'no axis is given'}", hint="axis=k, or axis=[k1, k2]"
+        )
     return axes
+
+
+def _check_where(name: str, where: object) -> Expr | None:
+    if where is None:
+        return None
+    condition = as_expr(where)
+    if condition.dtype != "bool":
+        raise ExpressionError(f"{name}: where is a bool, not {condition.dtype}", hint="compare, such as where=k < 3")
+    return condition
 
 
 def _reduction(name: str) -> Callable[..., Expr]:
@@ -162,9 +182,7 @@ def _reduction(name: str) -> Callable[..., Expr]:
             raise ExpressionError(f"{name} of bools", hint='use .astype("int32")')
         combiner = _standard_combiner(name, source.dtype)
         start = None if init is None else (cast(source.dtype, as_expr(init, source.dtype)),)
-        return Reduce(
-            combiner, (source,), axes, None if where is None else as_expr(where), start, 0, source.dtype
-        )
+        return Reduce(combiner, (source,), axes, _check_where(name, where), start, 0, source.dtype)
 
     reducer.__name__ = name
     reducer.__doc__ = f"""{name} of `expr` over `axis` (one reduce axis, or a tuple of them).
@@ -201,7 +219,10 @@ def comm_reducer(
             results = (result,) if single else tuple(result)
             identities = (identity,) if single else tuple(identity)
             if len(results) != len(kinds) or len(identities) != len(kinds):
-                raise ExpressionError(f"{name}: {len(kinds)} components, but the combiner or identity gives others")
+                raise ExpressionError(
+                    f"{name}: {len(kinds)} components, but its function gives {len(results)}, its identity {len(identities)}",
+                    hint="both give one value per component",
+                )
             combiners[kinds] = Combiner(
                 name, lhs, rhs, tuple(cast(d, as_expr(r, d)) for r, d in zip(results, kinds, strict=True)),
                 tuple(cast(d, as_expr(i, d)) for i, d in zip(identities, kinds, strict=True)),
@@ -219,8 +240,12 @@ def comm_reducer(
         start = None
         if init is not None:
             inits = init if isinstance(init, (tuple, list)) else (init,)
+            if len(inits) != len(sources):
+                raise ExpressionError(
+                    f"{name}: {len(inits)} init values for {len(sources)} components", hint="init=(a, b, ...)"
+                )
             start = tuple(cast(s.dtype, as_expr(i, s.dtype)) for i, s in zip(inits, sources, strict=True))
-        condition = None if where is None else as_expr(where)
+        condition = _check_where(name, where)
         parts = tuple(
             Reduce(combiner, sources, axes, condition, start, i, s.dtype) for i, s in enumerate(sources)
         )

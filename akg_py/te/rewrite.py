@@ -34,7 +34,7 @@ def cache_read(
 ) -> tuple[ScheduleState, Tensor]:
     """Insert a copy stage of `source` for `readers`."""
     if not readers:
-        raise ScheduleError(f"cache_read of {label}: no readers given")
+        raise ScheduleError(f"cache_read of {label}: no readers given", hint='s.cache_read(A, "UB", [C])')
     for name in readers:
         if source not in state.stage(name).reads():
             raise ScheduleError(
@@ -136,16 +136,24 @@ def rfactor(
     """Factor the reduce loop `leaf` of `stage` out into a data axis of a new stage."""
     op = stage.op
     if not leaf.is_reduce:
-        raise ScheduleError(f"{stage.name}: can't rfactor {leaf.name}: it is no reduce axis")
+        reduce_names = ", ".join(a.name for a in stage.leaves if a.is_reduce)
+        raise ScheduleError(
+            f"{stage.name}: can't rfactor {leaf.name}: it is no reduce axis",
+            hint=f"rfactor {reduce_names}" if reduce_names else "only a reduction has loops to factor",
+        )
     if stage.is_inline:
-        raise ScheduleError(f"{stage.name}: can't rfactor an inlined stage")
+        raise ScheduleError(f"{stage.name}: can't rfactor an inlined stage", hint="compute_root it first")
     data, reduce_relations, mixed = _partition(stage)
     if mixed is not None:
-        raise ScheduleError(f"{stage.name}: can't rfactor: {mixed.name} fuses data and reduce axes")
+        raise ScheduleError(
+            f"{stage.name}: can't rfactor: {mixed.name} fuses data and reduce axes", hint="rfactor first, then fuse"
+        )
     rank = len(op.axis) + 1
     position = factor_axis + rank if factor_axis < 0 else factor_axis
     if not 0 <= position < rank:
-        raise ScheduleError(f"{stage.name}: factor_axis {factor_axis} is out of range for {rank} dimensions")
+        raise ScheduleError(
+            f"{stage.name}: factor_axis {factor_axis} is out of range for {rank} dimensions", hint=f"-{rank} .. {rank - 1}"
+        )
     factored = make_axis(leaf.name, leaf.extent)
     spatial = tuple(make_axis(f"{a.name}.r", a.extent) for a in op.axis)
     axis = spatial[:position] + (factored,) + spatial[position:]

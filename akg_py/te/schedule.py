@@ -117,7 +117,7 @@ class Schedule:
             for t in s.outputs:
                 if s.name == name or t.name == name:
                     return t
-        raise ScheduleError(f"no tensor {name!r} in this schedule")
+        raise ScheduleError(f"no tensor {name!r} in this schedule", hint=self._known_names())
 
     def tensor_name(self, tensor: Tensor) -> str:
         """The name by which steps refer to `tensor`."""
@@ -128,7 +128,11 @@ class Schedule:
             stage = self._state.producer(tensor)
             if stage is not None:
                 return stage.name if len(stage.outputs) == 1 else tensor.name
-        raise ScheduleError(f"{tensor.name} is not part of this schedule")
+        raise ScheduleError(f"{tensor.name} is not part of this schedule", hint=self._known_names())
+
+    def _known_names(self) -> str:
+        names = [*self._input_names.values(), *(s.name for s in self._state.stages)]
+        return f"tensors: {', '.join(names)}"
 
     def copy(self) -> Schedule:
         """An independent schedule in the same state (states are frozen, so this is cheap)."""
@@ -285,10 +289,12 @@ class Stage:
         """
         axis = self._axis(parent, "split")
         if (factor is None) == (nparts is None):
-            raise self._error(f"can't split {axis.name}: give either factor or nparts")
+            raise self._error(f"can't split {axis.name}: give either factor or nparts", "split(axis, factor=16)")
         size = factor if factor is not None else nparts
         if isinstance(size, bool) or not hasattr(size, "__index__") or size.__index__() < 1:  # type: ignore[union-attr]
-            raise self._error(f"can't split {axis.name}: factor and nparts are positive integers, not {size!r}")
+            raise self._error(
+                f"can't split {axis.name}: factor and nparts are positive integers, not {size!r}", "split(axis, factor=16)"
+            )
         state, outer, inner = split_axis(
             self._schedule._state, self._state, axis, *(None if x is None else x.__index__() for x in (factor, nparts))
         )
@@ -300,9 +306,14 @@ class Stage:
         self, x_parent: IterVar | str, y_parent: IterVar | str, x_factor: int, y_factor: int
     ) -> tuple[IterVar, IterVar, IterVar, IterVar]:
         """Split two loops and order them (x.outer, y.outer, x.inner, y.inner)."""
-        xo, xi = self.split(x_parent, factor=x_factor)
-        yo, yi = self.split(y_parent, factor=y_factor)
-        self.reorder(xo, yo, xi, yi)
+        before = (self._schedule._state, self._schedule._steps)
+        try:
+            xo, xi = self.split(x_parent, factor=x_factor)
+            yo, yi = self.split(y_parent, factor=y_factor)
+            self.reorder(xo, yo, xi, yi)
+        except ScheduleError:
+            self._schedule._state, self._schedule._steps = before
+            raise
         return xo, yo, xi, yi
 
     def fuse(self, *axes: IterVar | str) -> IterVar:
@@ -322,7 +333,7 @@ class Stage:
         """Put the named loops into this order, in the places they occupy together."""
         leaves = [self._axis(a, "reorder") for a in axes]
         if len(set(leaves)) != len(leaves):
-            raise self._error("can't reorder: an axis is named twice")
+            raise self._error("can't reorder: an axis is named twice", "name each axis once")
         self._update(reorder_axes(self._state, leaves), "reorder", *(a.name for a in leaves))
 
     # ------------------------------------------------------------ annotation
@@ -370,7 +381,7 @@ class Stage:
         """Keep `stages` copies of every stage attached at or under this loop, so that iterations overlap."""
         leaf = self._axis(axis, "pipeline")
         if not isinstance(stages, int) or isinstance(stages, bool) or stages < 1:
-            raise self._error(f"can't pipeline {leaf.name} in {stages!r} stages: give a positive integer")
+            raise self._error(f"can't pipeline {leaf.name} in {stages!r} stages: give a positive integer", "2 copies overlap filling with using")
         mark = replace(self._state.mark(leaf), pipeline=stages)
         self._update(self._state.with_mark(leaf, mark), "pipeline", leaf.name, stages)
 
@@ -393,7 +404,7 @@ class Stage:
         """Compute what is needed of this stage inside the loop `axis` of a stage that uses it."""
         target = parent if isinstance(parent, Stage) else self._schedule[parent]
         if target._schedule is not self._schedule:
-            raise self._error(f"can't compute at {target.name}: it belongs to another schedule")
+            raise self._error(f"can't compute at {target.name}: it belongs to another schedule", "take the stage from this one")
         leaf = target._axis(axis, f"compute {self.name} at")
         if self._state.is_output:
             raise self._error(f"can't compute {self.name} at {target.name}: an output stays at the root",
@@ -420,7 +431,8 @@ class Stage:
         at: StageState | None = target._state
         while at is not None and at.attached_to is not None:
             if at.attached_to[0] == self.name:
-                raise self._error(f"can't compute {self.name} at {target.name}: that is computed inside {self.name}")
+                raise self._error(f"can't compute {self.name} at {target.name}: that is computed inside {self.name}",
+                                  "attach it to a stage outside")  # fmt: skip
             at = state.stage(at.attached_to[0])
 
     def compute_inline(self) -> None:
@@ -459,9 +471,9 @@ class Stage:
         roots = self._state.op.axis
         index = next((n for n, a in enumerate(roots) if a is axis or a.name == axis), None)
         if index is None:
-            raise self._error(f"can't align {axis}: it is no root axis")
+            raise self._error(f"can't align {axis}: it is no root axis", f"one of {', '.join(a.name for a in roots)}")
         if factor < 1:
-            raise self._error("can't align: factor is a positive integer")
+            raise self._error("can't align: factor is a positive integer", "storage_align(axis, 16)")
         self._update(replace(self._state, align=(index, factor, offset)), "storage_align", roots[index].name, factor, offset)
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from akg_py import dtypes
 from akg_py.errors import ExpressionError, Place, UnsupportedError, find_place
 from akg_py.ir.expr import (
-    INDEX, Binary, Const, Expr, ExprLike, Load, Reduce, Select, Var, as_expr, bounds, cast, children, const, is_index,
-    walk,
+    INDEX, Binary, Const, Expr, ExprLike, Load, Reduce, Select, Var, as_expr, bounds, cast, children, const, free_vars,
+    is_index, same, walk,
 )  # fmt: skip
 
 
@@ -116,7 +116,7 @@ class Tensor:
 
     def __call__(self, *indices: ExprLike) -> Expr:
         if len(indices) != self.ndim:
-            raise ExpressionError(f"{self.name} needs {self.ndim} indices, {len(indices)} given")
+            raise _too_few(self, len(indices))
         return TensorSlice(self, ())[indices] if indices else Load(self, (), self.dtype)
 
     def __repr__(self) -> str:
@@ -155,7 +155,9 @@ class Tensor:
         return compute(self.shape, lambda *i: -self(*i), name=f"{self.name}_neg")
 
     def __bool__(self) -> bool:
-        raise ExpressionError(f"tensor {self.name} has no truth value before the kernel runs")
+        raise ExpressionError(
+            f"tensor {self.name} has no truth value before the kernel runs", hint="use te.compute with te.Select"
+        )
 
     def __iter__(self) -> Iterator[Any]:
         raise ExpressionError(f"can't iterate over tensor {self.name}", hint="use te.compute over its axes")
@@ -180,8 +182,23 @@ class TensorSlice:
         return Load(t, indices, t.dtype) if len(indices) == t.ndim else TensorSlice(t, indices)
 
     def as_expr(self) -> Expr:
-        t = self.tensor
-        raise ExpressionError(f"{t.name} needs {t.ndim} indices, {len(self.indices)} given")
+        raise _too_few(self.tensor, len(self.indices))
+
+    def _refuse(self, other: object = None) -> Any:
+        raise _too_few(self.tensor, len(self.indices))
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = _refuse
+
+    def astype(self, dtype: object) -> Expr:
+        return self.as_expr()
+
+
+def _too_few(tensor: Tensor, given: int) -> ExpressionError:
+    return ExpressionError(
+        f"{tensor.name} needs {tensor.ndim} indices, {given} given",
+        hint=f"use {tensor.name}[{', '.join('ijklmnop'[: tensor.ndim])}]",
+    )
 
 
 def _check_index(tensor: Tensor, index: object) -> Expr:
@@ -203,7 +220,7 @@ def check_shape(shape: object, what: str) -> tuple[int, ...]:
         if isinstance(n, Expr):
             raise UnsupportedError(f"{what}: symbolic extent {n}", hint="give every extent as an integer")
         if isinstance(n, bool) or not hasattr(n, "__index__"):
-            raise ExpressionError(f"{what}: extent {n!r} is not an integer")
+            raise ExpressionError(f"{what}: extent {n!r} is not an integer", hint="give extents as ints, such as (128, 64)")
         if n.__index__() < 0:
             raise ExpressionError(f"{what}: negative extent {n}", hint="extents are 0 or more")
         result.append(n.__index__())
@@ -224,7 +241,7 @@ def reduce_axis(dom: object, name: str = "rv") -> IterVar:
     """An axis to reduce over; `dom` is (begin, end) or an extent."""
     pair = tuple(dom) if isinstance(dom, (tuple, list)) else (0, dom)
     if len(pair) != 2:
-        raise ExpressionError(f"axis {name}: the domain is (begin, end), not {dom!r}")
+        raise ExpressionError(f"axis {name}: the domain is (begin, end), not {dom!r}", hint="te.reduce_axis((0, K))")
     for end in pair:
         if isinstance(end, Expr) and not isinstance(end, Const):
             raise UnsupportedError(
@@ -232,7 +249,10 @@ def reduce_axis(dom: object, name: str = "rv") -> IterVar:
             )
     begin, end = (e.__index__() if hasattr(e, "__index__") else None for e in pair)
     if begin is None or end is None or end < begin:
-        raise ExpressionError(f"axis {name}: the domain (begin, end) must be integers, begin <= end, not {dom!r}")
+        raise ExpressionError(
+            f"axis {name}: the domain (begin, end) must be integers, begin <= end, not {dom!r}",
+            hint="te.reduce_axis((0, K))",
+        )
     return make_axis(name, end - begin, "reduce", begin)
 
 
@@ -258,7 +278,7 @@ def compute(
     several = isinstance(result, (tuple, list))
     body = tuple(as_expr(r) for r in (result if several else (result,)))
     if not body:
-        raise ExpressionError(f"{name}: the function returned no expression")
+        raise ExpressionError(f"{name}: the function returned no expression", hint="return one per output")
     op = make_op(name, axis, body, find_place(), tag, attrs or {})
     return tuple(op.outputs) if several else op.outputs[0]
 
@@ -274,7 +294,7 @@ def make_op(
     """Build a ComputeOp and its outputs after checking the body."""
     reduces = [e for e in body if isinstance(e, Reduce)]
     if reduces and len(reduces) != len(body):
-        raise ExpressionError(f"{name}: either all outputs reduce or none")
+        raise ExpressionError(f"{name}: either all outputs reduce or none", hint="compute them as two tensors")
     for e in body:
         for inner in children(e):
             if any(isinstance(node, Reduce) for node in walk(inner)):
@@ -283,9 +303,10 @@ def make_op(
                     hint="reductions are only allowed at the top: compute it as a tensor of its own",
                 )
     first = reduces[0] if reduces else None
-    for other in reduces[1:]:
-        if first is not None and (other.combiner is not first.combiner or other.axes != first.axes):
-            raise ExpressionError(f"{name}: its outputs reduce differently (combiner or axes)")
+    if first is not None:
+        _check_components(name, first, reduces)
+    for e in body:
+        _check_scope(name, e, axis)
     op = ComputeOp(name, axis, first.axes if first is not None else (), body, place, tag, attrs or {})
     for e in body:
         _check_reads(name, e, guarded=False)
@@ -293,6 +314,46 @@ def make_op(
         label = name if len(body) == 1 else f"{name}.v{i}"
         op.outputs.append(Tensor(op, i, label, op.shape, e.dtype))
     return op
+
+
+def _check_components(name: str, first: Reduce, parts: list[Reduce]) -> None:
+    """The outputs are all components of one reduction, in order."""
+    for other in parts[1:]:
+        for what, a, b in (
+            ("combiner", (first.combiner,), (other.combiner,)), ("axes", first.axes, other.axes),
+            ("source", first.sources, other.sources), ("where", (first.where,), (other.where,)),
+            ("init", first.init or (), other.init or ()),
+        ):  # fmt: skip
+            if len(a) != len(b) or not all(x is y or (isinstance(x, Expr) and isinstance(y, Expr) and same(x, y)) for x, y in zip(a, b, strict=True)):
+                raise ExpressionError(
+                    f"{name}: its outputs reduce differently: another {what}",
+                    hint="return the components of one reduction (te.comm_reducer), or compute two tensors",
+                )
+    if [e.index for e in parts] != list(range(len(first.sources))):
+        raise ExpressionError(
+            f"{name}: it returns components {[e.index for e in parts]} of a reduction that has {len(first.sources)}",
+            hint="return all components, in order",
+        )
+
+
+def _check_scope(name: str, e: Expr, axis: tuple[IterVar, ...]) -> None:
+    """Only the axes of the operation may occur, and reduce axes inside their reduction."""
+    allowed = set(axis)
+    inside = allowed | set(e.axes) if isinstance(e, Reduce) else allowed
+    parts = [(x, inside) for x in children(e)] if isinstance(e, Reduce) else [(e, allowed)]
+    if isinstance(e, Reduce) and e.init is not None:
+        parts += [(x, allowed) for x in e.init]
+    for part, known in parts:
+        for v in free_vars(part) - known:
+            if isinstance(v, IterVar):
+                raise ExpressionError(
+                    f"{name}: axis {v.name} is used outside of the {'reduction over it' if v.is_reduce else 'tensor it belongs to'}",
+                    hint="use the arguments of the function, and reduce axes inside te.sum(..., axis=)",
+                )
+            raise UnsupportedError(
+                f"{name}: the scalar variable {v.name} has no value",
+                hint=f"pass a scalar as a tensor: {v.name} = te.placeholder((), dtype), read by {v.name}()",
+            )
 
 
 def _check_reads(name: str, e: Expr, guarded: bool) -> None:
@@ -331,11 +392,17 @@ def _argument_names(fcompute: Callable[..., Any], ndim: int, name: str) -> list[
         if p.kind is p.VAR_POSITIONAL:
             names += [f"i{n}" for n in range(len(names), ndim)]
         elif p.kind is p.KEYWORD_ONLY or p.kind is p.VAR_KEYWORD or p.default is not p.empty:
-            raise ExpressionError(f"{name}: argument {p.name} of its function is not a plain positional one")
+            raise ExpressionError(
+                f"{name}: argument {p.name} of its function is not a plain positional one",
+                hint="one plain argument per dimension, or *indices",
+            )
         else:
             names.append(p.name)
     if not parameters and ndim:
-        raise ExpressionError(f"{name}: its function takes no argument, its shape has {ndim} dimensions")
+        raise ExpressionError(
+            f"{name}: its function takes no argument, its shape has {ndim} dimensions",
+            hint="one argument per dimension, or *indices",
+        )
     if len(names) != ndim:
         raise ExpressionError(
             f"{name}: its function takes {len(names)} arguments, its shape has {ndim} dimensions",
@@ -349,7 +416,9 @@ def _elementwise(op: str, a: object, b: object) -> Any:
 
     tensors = [t for t in (a, b) if isinstance(t, Tensor)]
     if any(isinstance(t, TensorSlice) for t in (a, b)):
-        raise ExpressionError("an element-wise operation needs whole tensors or fully indexed elements")
+        raise ExpressionError(
+            "an element-wise operation needs whole tensors or fully indexed elements", hint="use A + B, or A[i, j] + B[i, j]"
+        )
     shape: tuple[int, ...] = ()
     for t in tensors:
         shape = broadcast_shapes(shape, t.shape)
@@ -371,7 +440,9 @@ def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     result = []
     for x, y in zip(*padded, strict=True):
         if x != y and 1 not in (x, y):
-            raise ExpressionError(f"shapes {list(a)} and {list(b)} don't broadcast")
+            raise ExpressionError(
+                f"shapes {list(a)} and {list(b)} don't broadcast", hint="extents, from the last, are equal or 1"
+            )
         result.append(y if x == 1 else x)
     return tuple(result)
 
