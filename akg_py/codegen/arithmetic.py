@@ -62,7 +62,7 @@ def load_form(b: Builder, raw: Val, dtype: str) -> Val:
     if dtype == "bool":
         return b.compare("ne", raw, constant(0, "i8"))
     if dtype == "float16":
-        return b.cast("fpext", raw, "float")
+        return _half_to_float(b, raw)
     if dtype == "bfloat16":
         return b.cast(
             "bitcast", b.bin("shl", b.cast("zext", raw, "i32"), constant(16, "i32")), "float"
@@ -75,7 +75,7 @@ def store_form(b: Builder, value: Val, dtype: str) -> Val:
     if dtype == "bool":
         return b.cast("zext", value, "i8")
     if dtype == "float16":
-        return b.cast("fptrunc", value, "half")
+        return _float_to_half(b, value)
     if dtype == "bfloat16":
         return b.cast(
             "trunc", b.bin("lshr", b.cast("bitcast", value, "i32"), constant(16, "i32")), "i16"
@@ -86,7 +86,7 @@ def store_form(b: Builder, value: Val, dtype: str) -> Val:
 def round_to(b: Builder, value: Val, dtype: str) -> Val:
     """A `float` rounded to the nearest even value of a 16-bit dtype; others pass through."""
     if dtype == "float16":
-        return b.cast("fpext", b.cast("fptrunc", value, "half"), "float")
+        return _half_to_float(b, _float_to_half(b, value))
     if dtype != "bfloat16":
         return value
     bits = b.cast("bitcast", value, "i32")
@@ -95,6 +95,41 @@ def round_to(b: Builder, value: Val, dtype: str) -> Val:
     rounded = b.bin("and", rounded, constant(0xFFFF0000, "i32"))
     nan = b.compare("uno", value, value)
     return b.cast("bitcast", b.select(nan, constant(0x7FC00000, "i32"), rounded), "float")
+
+
+def _half_to_float(b: Builder, raw: Val) -> Val:
+    if b.module.has_half:
+        return b.cast("fpext", raw, "float")
+    bits = b.cast("zext", b.cast("bitcast", raw, "i16"), "i32")
+    size = b.bin("and", bits, constant(0x7FFF, "i32"))
+    moved = b.cast("bitcast", b.bin("shl", size, constant(13, "i32")), "float")
+    scaled = b.cast("bitcast", b.bin("fmul", moved, constant(2.0**112, "float")), "i32")
+    special = b.compare("uge", size, constant(0x7C00, "i32"))
+    scaled = b.select(special, b.bin("or", scaled, constant(0x7F800000, "i32")), scaled)
+    sign = b.bin("shl", b.bin("and", bits, constant(0x8000, "i32")), constant(16, "i32"))
+    return b.cast("bitcast", b.bin("or", scaled, sign), "float")
+
+
+def _float_to_half(b: Builder, value: Val) -> Val:
+    if b.module.has_half:
+        return b.cast("fptrunc", value, "half")
+    bits = b.cast("bitcast", value, "i32")
+    size = b.bin("and", bits, constant(0x7FFFFFFF, "i32"))
+    odd = b.bin("and", b.bin("lshr", size, constant(13, "i32")), constant(1, "i32"))
+    rounded = b.bin("add", b.bin("add", size, constant(0xFFF - (112 << 23), "i32")), odd)
+    normal = b.bin("lshr", rounded, constant(13, "i32"))
+    # adding 0.5 leaves the fraction in steps of the smallest float16
+    shifted = b.bin("fadd", b.cast("bitcast", size, "float"), constant(0.5, "float"))
+    tiny = b.bin("sub", b.cast("bitcast", shifted, "i32"), constant(0x3F000000, "i32"))
+    result = b.select(b.compare("ult", size, constant(0x38800000, "i32")), tiny, normal)
+    result = b.select(
+        b.compare("uge", size, constant(0x47800000, "i32")), constant(0x7C00, "i32"), result
+    )
+    result = b.select(
+        b.compare("ugt", size, constant(0x7F800000, "i32")), constant(0x7E00, "i32"), result
+    )
+    sign = b.bin("and", b.bin("lshr", bits, constant(16, "i32")), constant(0x8000, "i32"))
+    return b.cast("bitcast", b.cast("trunc", b.bin("or", result, sign), "i16"), "half")
 
 
 def binary(b: Builder, op: str, x: Val, y: Val, dtype: str) -> Val:

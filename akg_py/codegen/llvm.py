@@ -82,8 +82,9 @@ class Block:
 class Module:
     """Functions, and declarations made on demand."""
 
-    def __init__(self, has_fma: bool = True) -> None:
+    def __init__(self, has_fma: bool = True, has_half: bool = True) -> None:
         self.has_fma = has_fma
+        self.has_half = has_half
         self.functions: list[str] = []
         self.declarations: dict[str, str] = {}
         self.definitions: dict[str, str] = {}

@@ -171,7 +171,7 @@ class Loops(Values):
                 if is_independent(s, self.alias):
                     emit_parallel(self, s)
                     return
-            if self._takes_lanes(s) and not self._unrolls_for_registers(s):
+            if self.takes_lanes(s) and not self._unrolls_for_registers(s):
                 self._over_lanes(s)
                 return
         required = self._unrolls_for_registers(s)
@@ -405,16 +405,15 @@ class Loops(Values):
         """Variables of the loops in `s` that will run over lanes."""
         if self.lanes > 1:
             return set()
-        if isinstance(s, For) and self._takes_lanes(s):
+        if isinstance(s, For) and self.takes_lanes(s):
             return {s.var}
         return set().union(*(self._lane_loops(inner) for inner in sub_stmts(s)))
 
-    def _takes_lanes(self, s: For) -> bool:
+    def takes_lanes(self, s: For) -> bool:
         if self._constant_extent(s) == 1:
             return False
-        return (
-            s.kind == "vector" or (s.kind == "serial" and self._pays_off(s))
-        ) and self._can_vectorise(s)
+        wanted = s.kind == "vector" or (s.kind != "unroll" and self._pays_off(s))
+        return wanted and self._can_vectorise(s)
 
     # ------------------------------------------------------------ lanes
 

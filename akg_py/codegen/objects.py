@@ -25,7 +25,7 @@ from akg_py.errors import InternalError
 
 _CHECKSUM_BYTES = 32
 _MAGIC = b"akg1"
-_LIBM = (
+_LIBM = [
     "exp",
     "exp2",
     "log",
@@ -47,10 +47,18 @@ _LIBM = (
     "pow",
     "fmod",
     "fmodf",
+    "floorf",
+    "ceilf",
+    "truncf",
+    "roundevenf",
+    "floor",
+    "ceil",
+    "trunc",
+    "roundeven",
     "memset",
     "memcpy",
     "memmove",
-)
+]
 _lock = threading.Lock()
 _loaded: weakref.WeakValueDictionary[str, Loaded] = weakref.WeakValueDictionary()
 

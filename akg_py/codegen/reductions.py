@@ -13,8 +13,9 @@ from akg_py import dtypes
 from akg_py.codegen import arithmetic
 from akg_py.codegen.indices import Linear, flat_index, lane_stride
 from akg_py.codegen.llvm import Val, constant, constant_lanes
+from akg_py.codegen.values import stays_inside
 from akg_py.ir.expr import Binary, Expr, Load, bounds, buffer_of, free_vars, is_index, loads, same
-from akg_py.ir.stmt import For, Intrinsic, Seq, Stmt, Store
+from akg_py.ir.stmt import For, If, Intrinsic, Seq, Stmt, Store
 
 if TYPE_CHECKING:
     from akg_py.codegen.loops import Loops
@@ -24,7 +25,7 @@ ACCUMULATORS = 4
 
 def emit_reduction(loops: Loops, s: For) -> bool:
     """Emit `s` as a reduction over lanes if it is one; False leaves it to the caller."""
-    store = _only_store(s.body)
+    store, condition = _only_store(s.body)
     if store is None or len(store.buffers) != 1 or not all(map(is_index, store.indices)):
         return False
     operand = accumulated(store, loops.alias)
@@ -34,9 +35,16 @@ def emit_reduction(loops: Loops, s: For) -> bool:
     op = store.values[0].op  # type: ignore[attr-defined]
     if dtype in ("float16", "bfloat16", "bool") or op not in ("+", "max", "min"):
         return False
-    for load in loads(operand):
+    for load in (*loads(operand), *(loads(condition) if condition is not None else ())):
         flat = flat_index(buffer_of(load), load.indices)
         if flat is None or lane_stride(flat, s.var) not in (0, 1):
+            return False
+    if condition is not None:
+        # the element is touched even if the condition never holds, so it must surely exist
+        if not stays_inside(store.buffers[0], store.indices):
+            return False
+        roots = {loops.alias.get(id(x.source), id(x.source)) for x in loads(condition)}
+        if loops.alias.get(id(store.buffers[0]), id(store.buffers[0])) in roots:
             return False
     extent = loops._constant_extent(s)
     width = loops._lane_count(s)
@@ -47,15 +55,23 @@ def emit_reduction(loops: Loops, s: For) -> bool:
         some, after = loops.b.block("some"), loops.b.block("none")
         loops.b.branch(loops.b.compare("sgt", total, constant(0, "i64")), some, after)
         loops.b.at = some
-        _emit(loops, s, store, operand, width, total)
+        _emit(loops, s, store, operand, condition, width, total)
         loops.b.jump(after)
         loops.b.at = after
     else:
-        _emit(loops, s, store, operand, width, constant(extent, "i64"))
+        _emit(loops, s, store, operand, condition, width, constant(extent, "i64"))
     return True
 
 
-def _emit(loops: Loops, s: For, store: Store, operand: Expr, width: int, total: Val) -> None:
+def _emit(
+    loops: Loops,
+    s: For,
+    store: Store,
+    operand: Expr,
+    condition: Expr | None,
+    width: int,
+    total: Val,
+) -> None:
     buffer, dtype = store.buffers[0], store.buffers[0].dtype
     op = store.values[0].op  # type: ignore[attr-defined]
     extent = None if total.ref.startswith("%") else int(total.ref)
@@ -69,9 +85,14 @@ def _emit(loops: Loops, s: For, store: Store, operand: Expr, width: int, total: 
         loops.lanes, loops.mask = width, mask
         loops.env[s.var] = Linear(where.terms, where.const, 1)
         old = loops.b.op(f"load <{width} x {elem}>, ptr {slot}", elem, width)
+        if condition is not None:
+            holds = loops.b.splat(loops.value(condition), width)
+            mask = loops.mask = loops.b.both(mask, holds)
+            loops.guarded = True
         new = combine(loops, op, old, operand, dtype)
         if mask is not None:
             new = loops.b.select(mask, new, old)
+        loops.guarded = False
         loops.b.emit(f"store {loops.b.splat(new, width).typed}, ptr {slot}")
         del loops.env[s.var]
         loops.lanes, loops.mask = 1, None
@@ -176,7 +197,18 @@ def _identity(op: str, dtype: str) -> float | int:
     return dtypes.lowest(dtype) if op == "max" else dtypes.highest(dtype)
 
 
-def _only_store(s: Stmt) -> Store | None:
-    while isinstance(s, Intrinsic) or (isinstance(s, Seq) and len(s.stmts) == 1):
-        s = s.body if isinstance(s, Intrinsic) else s.stmts[0]
-    return s if isinstance(s, Store) else None
+def _only_store(s: Stmt) -> tuple[Store | None, Expr | None]:
+    """The store that a body consists of, and the condition it stands under."""
+    condition: Expr | None = None
+    while True:
+        match s:
+            case Intrinsic():
+                s = s.body
+            case Seq(stmts=(only,)):
+                s = only
+            case If(orelse=None) if condition is None and s.condition.dtype == "bool":
+                condition, s = s.condition, s.body
+            case Store():
+                return s, condition
+            case _:
+                return None, None

@@ -17,6 +17,7 @@ class Processor:
     vector_bytes: int
     registers: int
     has_fma: bool
+    has_half: bool  # instructions that convert float16
 
 
 @functools.cache
@@ -29,4 +30,5 @@ def host() -> Processor:
     wide = 64 if found.get("avx512f") else 32 if found.get("avx2") else 16
     registers = 32 if wide == 64 or arm else 16
     has_fma = arm or bool(found.get("fma"))
-    return Processor(llvm.get_host_cpu_name(), found.flatten(), wide, registers, has_fma)
+    has_half = arm or bool(found.get("f16c"))
+    return Processor(llvm.get_host_cpu_name(), found.flatten(), wide, registers, has_fma, has_half)

@@ -8,13 +8,14 @@ With a null `parallel` pointer the whole range runs at once.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from akg_py.codegen.indices import Linear
 from akg_py.codegen.llvm import Builder, Val
 from akg_py.codegen.workspace import Workspace
 from akg_py.ir.expr import Var, free_vars
-from akg_py.ir.stmt import For, sub_exprs, walk_stmts
+from akg_py.ir.stmt import For, sub_exprs, substitute_stmt, walk_stmts
 
 if TYPE_CHECKING:
     from akg_py.codegen.loops import Loops
@@ -43,7 +44,16 @@ def emit_parallel(loops: Loops, s: For) -> None:
         )
     inner.assumed = list(loops.assumed)
     length = inner.b.bin("sub", Val("%end", "i64"), Val("%begin", "i64"))
-    inner.counted(length, 1, lambda i: inner._at(s, Linear({**i.terms, "%begin": 1})), [])
+    alone_in_body = replace(s, kind="serial")
+    if inner.takes_lanes(alone_in_body):
+        # lanes run over the thread's range: s.var is begin + step
+        begin, count = Var(f"{s.var.name}.begin"), Var(f"{s.var.name}.count")
+        step = Var(f"{s.var.name}.step", s.var.dtype, s.var.lo, s.var.hi)
+        inner.env[begin] = Linear({"%begin": 1})
+        inner.env[count] = Linear({length.ref: 1})
+        inner.statement(For(step, count, "vector", substitute_stmt(s.body, {s.var: begin + step})))
+    else:
+        inner.counted(length, 1, lambda i: inner._at(s, Linear({**i.terms, "%begin": 1})), [])
     inner.b.at.end = "ret void"
     loops.thread_peak = max(loops.thread_peak, inner.memory.peak)
 

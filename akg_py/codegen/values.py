@@ -127,7 +127,11 @@ class Values(Indices):
 
     def _select(self, e: Select) -> Val:
         condition = self.value(e.condition)
-        if any(e.guards or _may_leave(x) for side in (e.a, e.b) for x in loads(side)):
+        if any(
+            e.guards or not stays_inside(buffer_of(x), x.indices)
+            for side in (e.a, e.b)
+            for x in loads(side)
+        ):
             return self.choose(condition, lambda: self.value(e.a), lambda: self.value(e.b))
         return self.b.select(condition, self.value(e.a), self.value(e.b))
 
@@ -324,12 +328,12 @@ class Values(Indices):
         self.b.module.declarations.setdefault(name, text)
 
 
-def _may_leave(load: Load) -> bool:
-    """Whether bounds fail to show that an access stays inside of its buffer."""
-    for index, extent in zip(load.indices, buffer_of(load).shape, strict=True):
+def stays_inside(buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
+    """Whether bounds show that an access is inside of its buffer."""
+    for index, extent in zip(indices, buffer.shape, strict=True):
         if not is_index(index):
-            return True
+            return False
         lo, hi = bounds(index)
         if lo < 0 or hi >= extent:
-            return True
-    return False
+            return False
+    return True

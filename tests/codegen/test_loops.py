@@ -9,7 +9,7 @@ from akg_py import dtypes
 from akg_py.codegen.host import CpuKernel
 from akg_py.codegen.threads import threads
 from akg_py.ir.expr import Call, Const, Expr, Select, binary, cast, const, logical, minimum
-from akg_py.ir.stmt import Alloc, Buffer, For, Func, If, Intrinsic, Seq, Store
+from akg_py.ir.stmt import Alloc, Buffer, For, Func, If, Intrinsic, Seq, Stmt, Store
 from tests.codegen.funcs import at, axis, buffer, check, func, loop, put
 
 KINDS = ["serial", "vector", "unroll", "parallel"]
@@ -484,3 +484,76 @@ def test_softmax_rows() -> None:
         )
     )
     check(func([A, B], [B], loop(i, 7, Alloc(M, Alloc(S, row)), "parallel")), tolerance=1e-6)
+
+
+@pytest.mark.parametrize("op", ["+", "max", "min"])
+@pytest.mark.parametrize("n", [40, 200])
+def test_reduction_under_a_condition(op: str, n: int) -> None:
+    A, B = buffer("A", (3, n)), buffer("B", (3,))
+    i, k = axis("i", 3), axis("k", n)
+    update = put(B, (i,), binary(op, at(B, i), at(A, i, k)))
+    for condition in (
+        k >= 30,
+        at(A, i, k) > 1.0,
+        logical("&&", k >= 1, at(A, i, k - 1) > 0.0),
+        k * 2 < i * 30,
+    ):
+        check(func([A, B], [B], loop(i, 3, loop(k, n, If(condition, update)))))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_tiles(seed: int) -> None:
+    """Tiles that don't divide, in every order of the loops inside a tile."""
+    rng = np.random.default_rng(seed)
+    m, n, k = (int(x) for x in rng.integers(1, 40, 3))
+    tile_m, tile_n = int(rng.integers(1, 9)), int(rng.choice([3, 8, 16, 20, 32, 48]))
+    A, B, C = buffer("A", (m, k)), buffer("B", (k, n)), buffer("C", (m, n))
+    ceil_m, ceil_n = -(-m // tile_m), -(-n // tile_n)
+    io, jo, kk, i1, j1 = (
+        axis(x, e)
+        for x, e in (("io", ceil_m), ("jo", ceil_n), ("k", k), ("i", tile_m), ("j", tile_n))
+    )
+    i, j = io * tile_m + i1, jo * tile_n + j1
+    loops = [
+        (i1, minimum(tile_m, m - io * tile_m), str(rng.choice(["serial", "unroll"]))),
+        (j1, minimum(tile_n, n - jo * tile_n), str(rng.choice(["vector", "serial"]))),
+        (kk, k, "serial"),
+    ]
+    body: Stmt = put(C, (i, j), at(C, i, j) + at(A, i, kk) * at(B, kk, j))
+    for place in rng.permutation(3):
+        body = loop(loops[place][0], loops[place][1], body, loops[place][2])
+    outer = [(io, ceil_m), (jo, ceil_n)]
+    for place in rng.permutation(2):
+        body = loop(*outer[place], body, str(rng.choice(["serial", "parallel"])))
+    check(func([A, B, C], [C], body))
+
+
+@pytest.mark.parametrize("kind", ["parallel", "core"])
+@pytest.mark.parametrize("n", [1, 30, 1000])
+def test_one_parallel_loop_over_elements(n: int, kind: str) -> None:
+    A, B = buffer("A", (n,)), buffer("B", (n,))
+    i = axis("i", n)
+    f = func([A, B], [B], loop(i, n, put(B, (i,), at(A, i) * cast("float32", i % 7)), kind))
+    for count in (1, 2, 3):
+        with threads(count):
+            check(f)
+
+
+def test_scalars() -> None:
+    A, B = buffer("A", (40,)), buffer("B", ())
+    k = axis("k", 40)
+    f = func(
+        [A, B],
+        [B],
+        Seq((put(B, (), const(0, "float32")), loop(k, 40, put(B, (), at(B) + at(A, k))))),
+    )
+    check(f)
+    assert CpuKernel(f)(np.ones(40, np.float32)).shape == ()
+
+
+def test_unguarded_select_may_still_leave_the_array() -> None:
+    A, B = buffer("A", (8,)), buffer("B", (64,))
+    i = axis("i", 64)
+    for kind in KINDS:
+        value = Select(i < 8, at(A, i), const(0, "float32"), "float32")
+        check(func([A, B], [B], loop(i, 64, put(B, (i,), value), kind)))

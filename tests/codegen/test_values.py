@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
 from akg_py import dtypes
+from akg_py.codegen import emitter, target
+from akg_py.codegen.host import CpuKernel
 from akg_py.ir.expr import Call, Const, Expr, Select, Unary, binary, cast, const, logical
-from tests.codegen.funcs import at, axis, buffer, check, func, loop, put
+from tests.codegen.funcs import assert_same, at, axis, buffer, check, func, loop, put
 
 KINDS = ["serial", "vector"]
 INTS = [d for d in dtypes.DTYPES if dtypes.is_int(d)]
@@ -188,3 +191,23 @@ def test_constants() -> None:
         C = buffer("C", (3,))
         i = axis("i", 3)
         check(func([C], [C], loop(i, 3, put(C, (i,), Const(number, "float32")))))
+
+
+@pytest.mark.parametrize("vector_bytes", [16, 32])
+def test_other_processors(vector_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Narrow vectors, no fused multiply-add, no float16 instructions: the same values."""
+    plain = dataclasses.replace(
+        target.host(), vector_bytes=vector_bytes, has_fma=False, has_half=False
+    )
+    monkeypatch.setattr(emitter, "host", lambda: plain)
+    for dtype in ("float16", "bfloat16", "float32"):
+        for op in ("+", "*", "/", "<"):
+            run_binary(op, dtype, "vector")
+    every = np.arange(65536, dtype=np.uint16).view(np.float16)
+    singles = interesting("float32", np.random.default_rng(0), 65536)
+    for source, to, data in (("float16", "float32", every), ("float32", "float16", singles)):
+        A, C = buffer("A", (65536,), source), buffer("C", (65536,), to)
+        i = axis("i", 65536)
+        f = func([A, C], [C], loop(i, 65536, put(C, (i,), cast(to, at(A, i))), "vector"))
+        with np.errstate(all="ignore"):
+            assert_same(CpuKernel(f)(data), data.astype(to))
