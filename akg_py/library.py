@@ -209,8 +209,9 @@ def peak_rates(target: str | Target) -> dict[str, float]:
 def workload_sizes(workload: Workload) -> dict[str, Any]:
     """Names that formulas may use for the workload, with their values.
 
-    Those of `Operator.sizes`, and `flops`, `input_bytes`, `output_bytes` (all tensors), `tile_bytes` (of
-    one element of every tensor that is as large as the first output).
+    Those of `Operator.sizes`, and `flops`, `input_bytes`, `output_bytes` (all tensors), `tile_bytes`
+    (of one element of every tensor that is as large as the first output), `scratch_bytes` (of an
+    element's intermediates), `operands` (tensors as large as the output, which is one of them).
     """
 
     def total(tensors: tuple[te.Tensor, ...]) -> int:
@@ -220,10 +221,12 @@ def workload_sizes(workload: Workload) -> dict[str, Any]:
     sizes: dict[str, Any] = {
         "input_bytes": total(workload.inputs), "output_bytes": total(workload.outputs),
         "tile_bytes": sum(dtypes.size_bytes(t.dtype) for t in workload.args if t.shape == shape),
+        "operands": sum(t.shape == shape for t in workload.args),
     }  # fmt: skip
     operator = workload.operator
     if operator is not None:
         sizes |= operator.sizes(workload.attrs)
+        sizes["scratch_bytes"] = 4 * operator.scratch
         sizes["flops"] = operator.count_flops(workload.attrs)
     return sizes
 

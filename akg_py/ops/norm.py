@@ -107,7 +107,7 @@ def rms_norm(X: Tensor, gamma: Tensor, epsilon: float = 1e-5) -> Tensor:
 
 @register(
     "softmax", [shape(), dtype()], about="along the last axis",
-    flops=lambda a: 5 * math.prod(a["shape"]),
+    scratch=5, flops=lambda a: 5 * math.prod(a["shape"]),
 )  # fmt: skip
 def _declare_softmax(shape: tuple[int, ...], dtype: str) -> Declaration:
     X = te.placeholder(flat(shape), dtype, name="X")
@@ -124,7 +124,7 @@ def _declare_layer_norm(
 
 @register(
     "layer_norm", [shape(), number("epsilon", 1e-5), dtype()], about="along the last axis, with gamma and beta",
-    flops=lambda a: 8 * math.prod(a["shape"]),
+    scratch=4, flops=lambda a: 8 * math.prod(a["shape"]),
 )  # fmt: skip
 def _declare_plain_layer_norm(shape: tuple[int, ...], epsilon: float, dtype: str) -> Declaration:
     return _declare_layer_norm("", shape, epsilon, dtype)
@@ -132,7 +132,7 @@ def _declare_plain_layer_norm(shape: tuple[int, ...], epsilon: float, dtype: str
 
 @register(
     "layer_norm_gelu", [shape(), number("epsilon", 1e-5), dtype()], about="layer_norm and gelu in one kernel",
-    flops=lambda a: 17 * math.prod(a["shape"]),
+    scratch=6, flops=lambda a: 17 * math.prod(a["shape"]),
 )  # fmt: skip
 def _declare_layer_norm_gelu(shape: tuple[int, ...], epsilon: float, dtype: str) -> Declaration:
     return _declare_layer_norm("gelu", shape, epsilon, dtype)
@@ -140,7 +140,7 @@ def _declare_layer_norm_gelu(shape: tuple[int, ...], epsilon: float, dtype: str)
 
 @register(
     "rms_norm", [shape(), number("epsilon", 1e-5), dtype()], about="along the last axis, with gamma",
-    flops=lambda a: 5 * math.prod(a["shape"]),
+    scratch=3, flops=lambda a: 5 * math.prod(a["shape"]),
 )  # fmt: skip
 def _declare_rms_norm(shape: tuple[int, ...], epsilon: float, dtype: str) -> Declaration:
     X, gamma = (

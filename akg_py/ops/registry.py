@@ -149,6 +149,8 @@ class Operator:
         declare: takes the attributes by keyword; returns (inputs, outputs).
         flops: operations of one call, for shares of peak and for limits of checks.
         unit: which unit's peak a share refers to, cube or vector.
+        scratch: intermediate float32 values per element that are alive at once in a vector kernel; it
+            tells search spaces how large a tile may be.
         exact: whether small-integer data gives the same bits in any order of evaluation.
         source: file of the declaration: a worker process loads it when it isn't akg_py's own.
     """
@@ -159,6 +161,7 @@ class Operator:
     about: str = ""
     flops: Callable[[Attrs], int] | None = None
     unit: str = "vector"
+    scratch: int = 4
     exact: bool = False
     source: str = ""
 
@@ -232,6 +235,7 @@ def register(
     about: str = "",
     flops: Callable[[Attrs], int] | None = None,
     unit: str = "vector",
+    scratch: int = 4,
     exact: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a declaration function an operator that text, the tuner and the command line know.
@@ -255,7 +259,7 @@ def register(
                 f"operator {name} exists already, from {before.source}", hint="choose another name"
             )
         _OPERATORS[name] = Operator(
-            name, tuple(attributes), declare_function, about, flops, unit, exact, source
+            name, tuple(attributes), declare_function, about, flops, unit, scratch, exact, source
         )
         return declare_function
 
