@@ -15,6 +15,7 @@ from akg_py import dtypes
 from akg_py.ascend import isa
 from akg_py.ascend.program import Instruction, Phase, Program, walk
 from akg_py.ascend.table import Table
+from akg_py.errors import InternalError
 from akg_py.ir.expr import linear_combination
 
 KINDS = {
@@ -58,7 +59,7 @@ def check(program: Program, arrays: list[np.ndarray] | None = None) -> list[Faul
     """
     faults: list[Fault] = []
     coverage = {
-        t.index: np.zeros(t.size_bytes // dtypes.size_bytes(t.dtype), np.uint16) for t in program.tensors if t.role != "input"
+        t.index: np.zeros(t.size_bytes // dtypes.size_bytes(t.dtype), np.uint8) for t in program.tensors if t.role != "input"
     }
     for index, phase in enumerate(program.phases):
         faults += _check_phase(program, phase, program.table(index), coverage)
@@ -84,6 +85,8 @@ def _check_phase(program: Program, phase: Phase, table: Table, coverage: dict[in
     from akg_py.ascend.readers import check_loop as c
 
     device = program.device
+    if phase.cores > c.MAX_CORES:
+        raise InternalError(f"{program.name}: {phase.cores} cores, the checks know {c.MAX_CORES}")
     work = np.zeros(c.WORK_WORDS, np.int64)
     shadows: list[np.ndarray] = []
     for scope, space in isa.SPACES.items():

@@ -59,10 +59,11 @@ class CoreMemory:
             self.base[space], self.size[space] = array.ctypes.data, array.nbytes
         self.size[isa.FIRST_TENSOR + len(arrays) :] = 0
 
-    def poison(self) -> None:
-        """Fill the on-chip memories with NaN bytes."""
-        for array in self.scopes.values():
-            array.fill(POISON)
+    def poison(self, kind: str = "") -> None:
+        """Fill the on-chip memories of a core kind (of all kinds) with NaN bytes."""
+        for scope, array in self.scopes.items():
+            if not kind or (scope == "UB") == (kind == "aiv"):
+                array.fill(POISON)
 
 
 def core_memory(device: Device) -> CoreMemory:
@@ -131,7 +132,7 @@ def _run_phase(
                 return
             flags.fill(0)
             if poison:
-                memory.poison()
+                memory.poison(phase.kind)
             result = run_core(
                 code, end, registers[core].ctypes.data, flags.ctypes.data, memory.base.ctypes.data,
                 memory.size.ctypes.data, traits, memory.work.ctypes.data,

@@ -193,16 +193,6 @@ def st8(typingctx: Any, address: Any, value: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def ld16(typingctx: Any, address: Any) -> Any:
-    """The two bytes at `address`, unsigned."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.zext(load(builder, args[0], I16, 1), I64)
-
-    return types.int64(types.int64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
 def st16(typingctx: Any, address: Any, value: Any) -> Any:
     """Store two bytes."""
 

@@ -2,15 +2,18 @@
 
 `clock[p, q]` is the last row of pipe q that pipe p is known to run after. A shadow granule holds the
 epoch of its last write, last read, and a second read not ordered with the first. An epoch is
-`sequence << 19 | row << 3 | pipe`; 0 is none. Coverage of a tensor in GM is uint16 per element: 0 never
+`sequence << 19 | row << 3 | pipe`; 0 is none. Coverage of a tensor in GM is a byte per element: 0 never
 written, 1 in an earlier phase, 2 + core in this one.
 """
 
 from __future__ import annotations
 
 from akg_py.ascend.isa import (
+    COPY,
     FIRST_DEVICE,
     FIRST_INSTRUCTION,
+    FIX,
+    ND2NZ,
     REDUCE,
     SET,
     T_FAMILY,
@@ -21,13 +24,15 @@ from akg_py.ascend.isa import (
 from akg_py.ascend.readers.regions import REGION_BYTES, extent, regions
 from akg_py.ascend.readers.scalar import ROW_BYTES, gather, reg, step
 from akg_py.ascend.readers.values_loop import OFFSET, outside
-from akg_py.codegen.memory import called, col, compiled, inlined, ld, ld16, ldu, st, st16, stu
+from akg_py.codegen.memory import called, col, compiled, inlined, ld, ld8, ldu, st, st8, stu
 
 (
     BOUNDS, UNDEFINED, RAW, WAR, WAW, REUSE, FULL, DEADLOCK, LEFTOVER, ALIGNMENT, LIMIT, OVERLAP, TWICE, CROSS_CORE, NO_FLAG,
 ) = range(1, 16)  # fmt: skip
 FAULT_WORDS = 6  # kind, row, other row, operand, space, offset; core is added by the host
 MAX_FAULTS = 64
+MAX_CORES = 253
+ONES = 0x0101010101010101
 FLAG_WORDS = 16
 W_BASE = 63 * 8  # bytes from the clocks: sequence at which this core began; what is older is ordered
 # what work points to, in words
@@ -103,20 +108,20 @@ def touch(work, shadow, first, last, epoch, write, row, space, shift):  # type: 
 def cover(cells, first, last, write, core, work, row, space, es):  # type: ignore[no-untyped-def]
     """Check and note the access of a tensor's elements first .. last."""
     e = first
-    mine = (core + 2) * 0x0001000100010001
+    mine = (core + 2) * ONES
     while e <= last:
-        if e + 3 <= last:
-            four = ldu(cells + e * 2)
-            if four == (0x0001000100010001 if not write else 0) or (four == mine and not write):
+        if e + 7 <= last:
+            eight = ldu(cells + e)
+            if eight == (0 if write else ONES) or (eight == mine and not write):
                 if write:
-                    stu(cells + e * 2, mine)
-                e += 4
+                    stu(cells + e, mine)
+                e += 8
                 continue
-        state = ld16(cells + e * 2)
+        state = ld8(cells + e)
         if write:
             if write == 1 and state >= 2:
                 report(work, TWICE, row, -1, 0, space, e * es)
-            st16(cells + e * 2, core + 2)
+            st8(cells + e, core + 2)
         elif state == 0:
             report(work, UNDEFINED, row, -1, 0, space, e * es)
         elif state >= 2 and state != core + 2:
@@ -187,11 +192,15 @@ def survey_core(code, end, r, traits, work, core):  # type: ignore[no-untyped-de
             continue
         gather(row, r, x)
         trait = traits + op * (TRAIT_COLUMNS * 8)
+        total = 0
         for i in range(12):
             value = ld(x + i * 8)
-            digest = mix(digest, value >> 40 if value >> 43 else value)
+            total += (value >> 40 if value >> 43 else value) * (0x9E3779B97F4A7C15 * (2 * i + 1) & 0x7FFFFFFFFFFFFFFF)
+        digest = mix(digest, total)
         at = (row - code) // ROW_BYTES
-        count = regions(trait, x, out)
+        family = ld(trait + T_FAMILY * 8)
+        on_chip = family != ND2NZ and family != FIX and family != COPY
+        count = 0 if on_chip else regions(trait, x, out)  # on-chip operands are equal in equal cores
         if count:
             bad = outside(out, count, sizes)
             if bad >= 0:
@@ -297,7 +306,9 @@ def check_core(code, end, r, flags, flag_count, traits, work, core):  # type: ig
         if count:
             bad = outside(out, count, sizes)
             if bad >= 0:
-                row += ROW_BYTES  # survey_core reports it
+                address = ld(out + bad * REGION_BYTES)
+                report(work, BOUNDS, at, -1, bad, address >> 40, address & OFFSET)
+                row += ROW_BYTES
                 continue
             epoch = sequence << 19 | at << 3 | pipe
             if family == VECTOR or family == REDUCE:

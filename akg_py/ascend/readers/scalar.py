@@ -60,3 +60,10 @@ def gather(row, r, x):  # type: ignore[no-untyped-def]
     """Write the twelve operand values of an instruction to x."""
     for i in range(12):
         st(x + i * 8, reg(r, col(row, 2 + i)))
+
+
+@inlined
+def gather_sizes(row, r, x):  # type: ignore[no-untyped-def]
+    """The first seven operands: all that cycles and traffic depend on."""
+    for i in range(7):
+        st(x + i * 8, reg(r, col(row, 2 + i)))

@@ -22,7 +22,7 @@ from akg_py.ascend.isa import (
     TRAIT_COLUMNS,
 )
 from akg_py.ascend.readers.cycles import C_HEAD, C_ISSUE, C_LATENCY, COST_COLUMNS, ticks
-from akg_py.ascend.readers.scalar import MARK, ROW_BYTES, gather, reg, step
+from akg_py.ascend.readers.scalar import MARK, ROW_BYTES, gather_sizes, reg, step
 from akg_py.codegen.memory import called, col, compiled, inlined, ld, ldf, st
 
 PIPES = 7
@@ -257,7 +257,7 @@ def simulate_core(code, end, r, traits, costs, flags, pipes, counters, counter_c
                         copy_path(path(attribution, (target - s) >> 3), path(attribution, S_FLAGS + flag))
             row += ROW_BYTES
             continue
-        gather(row, r, x)
+        gather_sizes(row, r, x)
         trait = traits + op * (TRAIT_COLUMNS * 8)
         cost = costs + op * (COST_COLUMNS * 8)
         family = ld(trait + T_FAMILY * 8)
