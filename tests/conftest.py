@@ -1,6 +1,6 @@
-"""Shared fixtures: golden listings (`--update-golden` rewrites them) and the `slow` marker.
+"""Shared fixture: golden listings, small readable text in `golden/` beside the tests, never times.
 
-Golden files are small readable text beside the tests, in `golden/`; they hold no times.
+`--update-golden` rewrites them; read the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -14,20 +14,6 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
-    parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes long; runs with --slow (or -m slow)")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--slow") or "slow" in config.getoption("-m", default=""):
-        return
-    skip = pytest.mark.skip(reason="slow: run with --slow")
-    for item in items:
-        if "slow" in item.keywords:
-            item.add_marker(skip)
 
 
 @pytest.fixture

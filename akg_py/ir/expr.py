@@ -39,6 +39,7 @@ class Expr:
     """Base of all nodes. Operators build expressions; truth of one is refused."""
 
     __slots__ = ()
+    __array_ufunc__ = None  # numpy leaves `np.float32(2) * e` to us
     dtype: str
 
     def __add__(self, other: ExprLike) -> Expr:

@@ -117,10 +117,12 @@ def maximum(*values: object) -> Expr:
 
 
 def floordiv(a: object, b: object) -> Expr:
+    """`a // b`, rounded towards minus infinity."""
     return binary("//", as_expr(a), as_expr(b))
 
 
 def floormod(a: object, b: object) -> Expr:
+    """`a % b`, with the sign of `b`."""
     return binary("%", as_expr(a), as_expr(b))
 
 

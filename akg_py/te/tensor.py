@@ -100,6 +100,8 @@ def read_tensors(body: Sequence[Expr]) -> tuple[Tensor, ...]:
 class Tensor:
     """One output of an operation. `A[i, j]` is an element; `A + B` computes element-wise."""
 
+    __array_ufunc__ = None  # numpy leaves `np.float32(2) * A` to us
+
     op: Operation
     value_index: int
     name: str

@@ -38,10 +38,12 @@ class Step:
         return f"{subject}.{self.primitive}({', '.join(parts)})"
 
     def to_json(self) -> list[Any]:
+        """`[primitive, stage, args, kwargs, auto]`."""
         return [self.primitive, self.stage, _plain(self.args), dict(self.kwargs), int(self.auto)]
 
     @classmethod
     def from_json(cls, data: Any) -> Step:
+        """Read what `to_json` gave; ScheduleError for anything else."""
         try:
             primitive, stage, args, kwargs, auto = data
             step = cls(primitive, stage, _frozen(args), tuple(kwargs.items()), bool(auto))
@@ -91,6 +93,7 @@ class Trace:
 
     @classmethod
     def from_json(cls, data: Sequence[Any]) -> Trace:
+        """Read what `to_json` gave; ScheduleError for anything else."""
         return cls(tuple(Step.from_json(d) for d in data))
 
     @classmethod

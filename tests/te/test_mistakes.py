@@ -22,7 +22,9 @@ k = te.reduce_axis((0, 8), name="k")
 k2 = te.reduce_axis((0, 7), name="k2")
 total = te.comm_reducer(lambda x, y: x + y, lambda d: te.const(0, d), name="total")
 pair = te.comm_reducer(
-    lambda x, y: (x[0] + y[0], x[1] * y[1]), lambda a, b: (te.const(0, a), te.const(1, b)), name="pair"
+    lambda x, y: (x[0] + y[0], x[1] * y[1]),
+    lambda a, b: (te.const(0, a), te.const(1, b)),
+    name="pair",
 )
 
 DECLARE: dict[str, Callable[[], object]] = {
@@ -272,7 +274,15 @@ def test_lowering(name: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["1 + 1", "s.explode()", 's["D"].cache_read("A")', "s[0].split()", "import os", "s[", 's["D"].split(i)'],
+    [
+        "1 + 1",
+        "s.explode()",
+        's["D"].cache_read("A")',
+        "s[0].split()",
+        "import os",
+        "s[",
+        's["D"].split(i)',
+    ],
 )
 def test_trace_that_does_not_parse(text: str) -> None:
     with pytest.raises(ScheduleError) as caught:
