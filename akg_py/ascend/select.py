@@ -18,7 +18,7 @@ from akg_py.ir.expr import (
     Binary, Cast, Const, Expr, Load, Var, const, free_vars, linear_combination, maximum, minimum, walk,
 )  # fmt: skip
 from akg_py.ir.stmt import (
-    GLOBAL, Alloc, Buffer, For, Func, If, Intrinsic, Origin, Seq, Stmt, Store, walk_stmts,
+    GLOBAL, Alloc, Buffer, For, Func, If, Intrinsic, Origin, Seq, Stmt, Store, substitute_stmt, uses_var, walk_stmts,
 )  # fmt: skip
 
 CUBE_SCOPES = ("L1", "L0A", "L0B", "L0C")
@@ -118,7 +118,7 @@ class _Selector:
 
     def _walk(self, s: Stmt, out: list[Node]) -> None:
         match s:
-            case Seq():
+            case Seq() if find_nest(s) is None:
                 for inner in s.stmts:
                     self._walk(inner, out)
             case Alloc():
@@ -360,9 +360,11 @@ def find_nest(s: Stmt) -> Nest | None:
     while True:
         match s:
             case For():
-                if not (isinstance(s.extent, Const) and s.extent.value == 1):
-                    loops.append(s)  # a single iteration needs no loop: nothing refers to its variable
-                s = s.body
+                if isinstance(s.extent, Const) and s.extent.value == 1:  # a single iteration needs no loop
+                    s = substitute_stmt(s.body, {s.var: const(0)}) if uses_var(s.body, s.var) else s.body
+                else:
+                    loops.append(s)
+                    s = s.body
             case Intrinsic():
                 name = s.name
                 s = s.body

@@ -17,7 +17,18 @@ from akg_py.ascend.tiles import Loop, Node, Tile
 from akg_py.errors import CapacityError
 from akg_py.ir.expr import Var
 
-Uses = dict[Var, set[tuple[str, bool]]]  # tile -> (pipe, writes)
+@dataclass(slots=True)
+class Uses:
+    """What a node does to tiles.
+
+    Attributes:
+        by_tile: (pipe, writes) of every access.
+        ordered: (tile, p, q) if inside the node every use of the tile by q comes after a flag that p
+            set after all its earlier uses of the tile.
+    """
+
+    by_tile: dict[Var, set[tuple[str, bool]]] = field(default_factory=dict)
+    ordered: set[tuple[Var, str, str]] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +74,7 @@ def insert_sync(body: list[Node], tiles: dict[Var, Tile], events_per_pair: int) 
             next_flag += s.events
             used[s.src, s.dst] = used.get((s.src, s.dst), 0) + s.events
         result[0 if loop is None else id(loop)] = found
-        merged: Uses = {}
-        for child in children:
-            for base, how in child.items():
-                merged.setdefault(base, set()).update(how)
-        for t in loop.tiles if loop is not None else ():
-            merged.pop(t.base, None)
-        return merged
+        return _merge(children, syncs, {t.base for t in loop.tiles} if loop is not None else set())
 
     visit(None, body)
     for (src, dst), count in used.items():
@@ -82,39 +87,62 @@ def insert_sync(body: list[Node], tiles: dict[Var, Tile], events_per_pair: int) 
 
 
 def _uses_of(node: Instruction, tiles: dict[Var, Tile]) -> Uses:
-    uses: Uses = {}
+    uses = Uses()
     for a in accesses(node):
-        if a.base not in tiles:
-            continue  # a tensor in GM that is only read or only written
-        uses.setdefault(a.base, set()).add((a.pipe, a.is_write))
+        if a.base in tiles:  # else a tensor in GM that is only read or only written
+            uses.by_tile.setdefault(a.base, set()).add((a.pipe, a.is_write))
     return uses
+
+
+def _merge(children: list[Uses], syncs: list[Sync], local: set[Var]) -> Uses:
+    """The uses of a body by what it contains, without the tiles that live in it."""
+    merged = Uses()
+    first: dict[tuple[Var, str], int] = {}
+    last: dict[tuple[Var, str], int] = {}
+    for n, child in enumerate(children):
+        for base, how in child.by_tile.items():
+            if base not in local:
+                merged.by_tile.setdefault(base, set()).update(how)
+                for pipe, _ in how:
+                    first.setdefault((base, pipe), n)
+                    last[base, pipe] = n
+    for (base, q), n in first.items():
+        merged.ordered |= {o for o in children[n].ordered if o[0] is base and o[2] == q}
+        for s in syncs:
+            # a carried flag is set after the last use by its pipe, or it says nothing about that use
+            covers = s.distance == 0 or (s.distance == 1 and s.after >= last.get((base, s.src), -1))
+            if s.dst == q and s.before <= n and covers:
+                merged.ordered.add((base, s.src, q))
+    return merged
 
 
 def _body_syncs(loop: Loop | None, children: list[Uses], tiles: dict[Var, Tile]) -> list[Sync]:
     forward: set[tuple[str, str, int, int]] = set()
     carried: set[tuple[str, str, int, int, int]] = set()
+    inside: set[tuple[str, str, int, int, int]] = set()  # carried, but ordered by flags inside child y
     users: dict[Var, list[int]] = {}
     for n, child in enumerate(children):
-        for base in child:
+        for base in child.by_tile:
             users.setdefault(base, []).append(n)
     for base, where in users.items():
         tile = tiles[base]
         distance = 0 if loop is None else tile.buffer.copies if tile.loop is loop else 1
         for x in where:
             for y in where:
-                for p, writes in children[x][base]:
-                    for q, other_writes in children[y][base]:
+                for p, writes in children[x].by_tile[base]:
+                    for q, other_writes in children[y].by_tile[base]:
                         if p == q or not (writes or other_writes):
                             continue
                         if x < y:
                             forward.add((p, q, x, y))
                         elif distance:
-                            carried.add((p, q, x, y, distance))
+                            found = inside if (base, p, q) in children[y].ordered else carried
+                            found.add((p, q, x, y, distance))
     kept_forward = _minimal_forward(forward)
     kept_carried = _minimal_carried(carried, kept_forward)
     syncs = []
     for p, q, x, y in kept_forward:
-        syncs.append(Sync(p, q, x, y, 0, _lead(p, q, x, y, kept_forward, carried)))
+        syncs.append(Sync(p, q, x, y, 0, _lead(p, q, x, y, kept_forward, carried | inside)))
     for p, q, x, y, d in kept_carried:
         syncs.append(Sync(p, q, x, y, d, d))
     return syncs
@@ -136,8 +164,8 @@ def _minimal_carried(
     kept = []
     for s in sorted(found):
         p, q, x, y, d = s
-        if any(o[:2] == (p, q) and o[2] >= x for o in forward):
-            continue  # q has waited for this already within the iteration
+        if any(o[:2] == (p, q) and (o[2] >= x or o[3] <= y) for o in forward):
+            continue  # q has waited for this within the iteration, or waits for what p does later
         implied = any(
             o != s and o[:2] == (p, q) and o[2] >= x and (o[4] < d or (o[4] == d and o[3] <= y)) for o in found
         )

@@ -98,11 +98,11 @@ def make_tile(buffer: Buffer, transposed: bool = False, origin: Origin | None = 
         step *= max(shape[axis], 1)
         if buffer.scope == "UB" and axis == len(shape) - 1 and len(shape) > 1:
             step = round_up(step, BLOCK)
-        if buffer.align is not None and buffer.align[0] == axis - 1:
+        if buffer.align is not None and buffer.align[0] == axis - 1 and buffer.scope == "UB":
             _, factor, offset = buffer.align
             elements = -(-step // es)
             elements += (offset - elements) % factor
-            step = round_up(elements * es, BLOCK if buffer.scope == "UB" else es)
+            step = round_up(elements * es, BLOCK)
     return Tile(buffer, base, tuple(strides), max(round_up(step, BLOCK), BLOCK), 0, None, origin)
 
 

@@ -45,7 +45,8 @@ class VectorSelector:
         self.loop = loop
         self.phase_tiles = phase_tiles
         self.scalar_stages = scalar_stages
-        self.out: list[Node] = []
+        self.nodes: list[Node] = []  # what was selected
+        self.out = self.nodes  # where the next instruction goes
         self.origin: Origin | None = None
         self.pinned: Var | None = None
         self.known: dict[Expr, TileRef | Const] = {}  # values computed so far, reusable in this place
@@ -62,18 +63,41 @@ class VectorSelector:
             if b.dtype not in _STORED:
                 raise self._unsupported(f"the vector unit has no {b.dtype}", "cast to float32, float16 or int32")
         index_vars = {v for i in store.indices for v in free_vars(i)}
-        reads_itself = any(self._reads(v, b) for v in store.values for b in store.buffers)
-        if not reads_itself:
-            self._element_wise(axes, store)
-        elif len(store.buffers) == 1 and self._reduction_parts(store) is not None:
-            data = [a for a in axes if a.var in index_vars]
-            reduce = [a for a in axes if a.var not in index_vars]
+        data = [a for a in axes if a.var in index_vars]
+        reduce = [a for a in axes if a.var not in index_vars]
+        body = self._outside(data)
+        if not any(self._reads(v, b) for v in store.values for b in store.buffers):
+            self.out = body
+            self._element_wise([a for a in axes if a not in self._governing(data)], store)
+            return self.nodes
+        data = [a for a in data if a not in self._governing(data)]
+        by_parts = len(store.buffers) == 1 and self._reduction_parts(store) is not None
+        ragged = self._governing(reduce)
+        self.out = body
+        if ragged and init is not None:
+            self._element_wise(data, init)
+            init = None
+        self.out = self._outside(reduce, body)
+        reduce = [a for a in reduce if a not in ragged]
+        if by_parts:
             self._reduction(store, init, data, reduce)
         else:
-            data = [a for a in axes if a.var in index_vars]
-            reduce = [a for a in axes if a.var not in index_vars]
             self._element_by_element(store, init, data, reduce)
-        return self.out
+        return self.nodes
+
+    @staticmethod
+    def _governing(axes: list[Axis]) -> list[Axis]:
+        """Axes that the extent of another one depends on: they stay loops around the rest."""
+        return [a for a in axes if any(depends_on(b.extent, a.var) for b in axes if b is not a)]
+
+    def _outside(self, axes: list[Axis], body: list[Node] | None = None) -> list[Node]:
+        """Emit the governing axes as loops; the body to go on in."""
+        body = self.nodes if body is None else body
+        for a in self._governing(axes):
+            loop = Loop(a.var, a.extent, origin=self.origin)
+            body.append(loop)
+            body = loop.body
+        return body
 
     @staticmethod
     def _reads(e: Expr, buffer: Buffer) -> bool:
@@ -89,9 +113,10 @@ class VectorSelector:
                 copied = self._copy_through(axes, buffer, store.indices, value)
                 if copied:
                     continue
-                target = self._temp([a for a in axes if self._index_uses(store.indices, a)], buffer.dtype, staging=True)
+                gm = self._ref(buffer, store.indices)
+                target = self._staging([a for a in axes if self._index_uses(store.indices, a)], gm)
                 self._assign(target, value, axes)
-                self._copy_gm(axes, target, self._gm_ref(buffer, store.indices), to_gm=True)
+                self._copy_gm(axes, target, gm, to_gm=True)
             else:
                 self._assign(self._ref(buffer, store.indices), value, axes)
 
@@ -102,7 +127,7 @@ class VectorSelector:
     def _copy_through(self, axes: list[Axis], buffer: Buffer, indices: tuple[Expr, ...], value: Expr) -> bool:
         """A store of a plain UB tile to GM needs no staging."""
         if isinstance(value, Load) and isinstance(value.source, Buffer) and value.source.scope == "UB":
-            self._copy_gm(axes, self._ref(value.source, value.indices), self._gm_ref(buffer, indices), to_gm=True)
+            self._copy_gm(axes, self._ref(value.source, value.indices), self._ref(buffer, indices), to_gm=True)
             return True
         return False
 
@@ -112,7 +137,7 @@ class VectorSelector:
         if isinstance(value, Load) and isinstance(value.source, Buffer) and value.source.scope in GM_SCOPES and (
             value.source.dtype == dst.dtype
         ):
-            gm = self._gm_ref(value.source, value.indices)
+            gm = self._ref(value.source, value.indices)
             if all(dst.stride(a.var) is not None and gm.stride(a.var) is not None for a in axes):
                 return self._copy_gm(used, dst, gm, to_gm=False)
         result = self._value(value, axes, dst)
@@ -130,6 +155,16 @@ class VectorSelector:
 
     # ------------------------------------------------------------ tiles
 
+    def _staging(self, axes: list[Axis], gm: TileRef) -> TileRef:
+        """A tile to copy `gm` from or to: where its last axis has gaps in GM, each element has a block."""
+        affine = all(gm.stride(a.var) is not None for a in axes)
+        dense = not axes or (affine and gm.stride(axes[-1].var) == dtypes.size_bytes(gm.dtype))
+        if dense:
+            return self._temp(axes, gm.dtype, staging=True)
+        element = Axis(Var("element", "int32", 0, 0), const(1), 1)
+        padded = self._temp([*axes, element], gm.dtype, staging=True)
+        return TileRef(padded.tile, strip(padded.address, [element]), gm.dtype)
+
     def _temp(self, axes: list[Axis], dtype: str, staging: bool = False) -> TileRef:
         """A fresh tile over `axes`, row-major with rows padded to 32 bytes."""
         name = f"{self.origin.stage if self.origin else 'tmp'}.{'stage' if staging else 't'}{len(self.loop.tiles)}"
@@ -143,9 +178,6 @@ class VectorSelector:
         tile = self.tiles[id(buffer)]
         return TileRef(tile, element_address(tile, indices), buffer.dtype)
 
-    def _gm_ref(self, buffer: Buffer, indices: tuple[Expr, ...]) -> TileRef:
-        return self._ref(buffer, indices)
-
     def _load(self, load: Load, axes: list[Axis]) -> TileRef:
         buffer = load.source
         assert isinstance(buffer, Buffer)
@@ -156,13 +188,23 @@ class VectorSelector:
         if buffer.scope not in GM_SCOPES:
             return ref
         used = [a for a in axes if depends_on(ref.address, a.var)]
-        staged = self._temp(used, buffer.dtype, staging=True)
+        staged = self._staging(used, ref)
         self._copy_gm(used, staged, ref, to_gm=False)
         return staged
 
     def _copy_gm(self, axes: list[Axis], ub: TileRef, gm: TileRef, to_gm: bool) -> None:
-        """Copy between UB and GM: rows of contiguous bytes, other axes as loops."""
+        """Copy between UB and GM: rows of contiguous bytes, other axes as loops.
+
+        Rows in UB begin at 32 bytes; those that don't go through a tile whose rows do.
+        """
         es = dtypes.size_bytes(gm.dtype)
+        if not self._rows_aligned(axes, ub, gm):
+            bounce = self._staging([a for a in axes if gm.stride(a.var) != 0], gm)
+            if to_gm:
+                self._op("VCOPY", ub.dtype, [bounce, ub], axes)
+                return self._copy_gm(axes, bounce, gm, to_gm)
+            self._copy_gm(axes, bounce, gm, to_gm)
+            return self._op("VCOPY", ub.dtype, [ub, bounce], axes)
         live = [a for a in axes if not (a.is_static and a.size == 1)]
         out = self.out
         strides = []
@@ -196,6 +238,20 @@ class VectorSelector:
             out.append(ins.copy(starts[1], starts[0], rows, size, pitch[1], pitch[0], "MTE3", self.origin))
         else:
             out.append(ins.copy(starts[0], starts[1], rows, size, pitch[0], pitch[1], "MTE2", self.origin))
+        return None
+
+    def _rows_aligned(self, axes: list[Axis], ub: TileRef, gm: TileRef) -> bool:
+        """Whether every row of contiguous bytes begins at a block of UB."""
+        es = dtypes.size_bytes(gm.dtype)
+        live = [a for a in axes if not (a.is_static and a.size == 1)]
+        strides = [{a.var: r.stride(a.var) or 0 for a in live} for r in (ub, gm)]
+        if any(r.stride(a.var) is None for a in live for r in (ub, gm)):
+            return is_multiple(ub.address, BLOCK)
+        live = merge_axes(live, strides)
+        row = next((a for a in reversed(live) if all(s[a.var] == es for s in strides)), None)
+        return is_multiple(strip(ub.address, axes), BLOCK) and all(
+            strides[0][a.var] % BLOCK == 0 for a in live if a is not row
+        )
 
     # ------------------------------------------------------------ operations
 
@@ -526,7 +582,7 @@ class VectorSelector:
         buffer = store.buffers[0]
         in_gm = buffer.scope in GM_SCOPES
         gm = self._ref(buffer, store.indices)
-        dst = self._temp(data, buffer.dtype, staging=True) if in_gm else gm
+        dst = self._staging(data, gm) if in_gm else gm
         if in_gm and init is None:
             self._copy_gm(data, dst, gm, to_gm=False)
         work = self._work_dtype(buffer.dtype)
@@ -644,10 +700,12 @@ class VectorSelector:
         in_gm = [b.scope in GM_SCOPES for b in store.buffers]
         targets, staged = [], {}
         for b, gm in zip(store.buffers, in_gm, strict=True):
-            target = self._temp(data, b.dtype, staging=True) if gm else self._ref(b, store.indices)
+            ref = self._ref(b, store.indices)
+            target = self._staging(data, ref) if gm else ref
             targets.append(target)
             if gm:
-                staged[id(b)] = Load(target.tile.buffer, tuple(a.var for a in data), b.dtype)
+                inner = tuple(a.var for a in data) + (const(0),) * (len(target.tile.buffer.shape) - len(data))
+                staged[id(b)] = Load(target.tile.buffer, inner, b.dtype)
                 self.tiles[id(target.tile.buffer)] = target.tile
                 if init is None:
                     self._copy_gm(data, target, self._ref(b, store.indices), to_gm=False)

@@ -8,7 +8,7 @@ from akg_py import dtypes
 from akg_py.ascend.device import Device
 from akg_py.ir.expr import Binary, Cast, Const, Expr, Load, Reduce
 from akg_py.te.schedule import Schedule
-from akg_py.te.stage import ScheduleState, Split, StageState
+from akg_py.te.stage import Fuse, ScheduleState, Split, StageState
 from akg_py.te.tensor import IterVar, Tensor
 
 CUBE_DTYPES = ("float16", "bfloat16", "float32")
@@ -31,7 +31,8 @@ class Contraction:
 def match_contraction(state: ScheduleState, stage: StageState) -> Contraction | None:
     """The contraction that a stage computes, if the cube can."""
     op = stage.op
-    if len(op.body) != 1 or len(op.axis) < 2 or len(op.reduce_axis) != 1:
+    mixes = any(isinstance(r, Fuse) and r.outer.is_reduce != r.inner.is_reduce for r in stage.relations)
+    if mixes or len(op.body) != 1 or len(op.axis) < 2 or len(op.reduce_axis) != 1:
         return None
     e = op.body[0]
     if not isinstance(e, Reduce) or e.combiner.name != "sum" or e.where is not None or e.init is not None:
@@ -139,7 +140,7 @@ def _block(s: Schedule, out: str, device: Device, es: int) -> tuple[IterVar, int
             continue
         if _round(block_m) * _round(block_n) * 4 <= capacity and min(UNIT, block_m, block_n) > 0:
             return leaf, block_m, block_n
-    return leaves[-1], 1, 1
+    return [a for a in leaves if not a.is_reduce][-1], 1, 1
 
 
 def _extent_inside(state: StageState, root: IterVar, inner: tuple[IterVar, ...]) -> int:
@@ -162,7 +163,6 @@ def _round(n: int) -> int:
 
 def _stage_operands(s: Schedule, c: Contraction, acc: str, block_m: int, block_n: int, es: int, device: Device) -> None:
     stage = s[acc]
-    rows, columns = stage.op.axis[-2:]
     batch = stage.op.axis[:-2]
     k_loops = [a for a in stage.leaf_iter_vars if a.is_reduce]
     l0a, l0b, l1 = (device.capacity_bytes(m) for m in ("L0A", "L0B", "L1"))
@@ -184,7 +184,8 @@ def _stage_operands(s: Schedule, c: Contraction, acc: str, block_m: int, block_n
             outer, middle = stage.split(k_loops[0], factor=ratio)
             k_loops = [outer, middle, inner]
     loops = k_loops[:-1]
-    stage.reorder(*batch, *loops, rows, columns, inner)
+    data = [a for a in stage.leaf_iter_vars if not a.is_reduce and a not in batch]
+    stage.reorder(*loops, *data, inner)
     for tensor, memory in ((c.a, "L0A"), (c.b, "L0B")):
         producer = s.state.producer(tensor)
         if producer is not None and producer.scope == "L1":

@@ -7,7 +7,7 @@ from akg_py.ascend.device import Device
 from akg_py.autoschedule.contraction import match_contraction
 from akg_py.ir.expr import Call, Expr, Load, Reduce, children, free_vars, walk
 from akg_py.te.schedule import Schedule
-from akg_py.te.stage import ScheduleState, StageState
+from akg_py.te.stage import Fuse, ScheduleState, StageState
 from akg_py.te.tensor import IterVar, PlaceholderOp, Tensor
 
 TILE_BYTES = 32 * 1024  # of one input: enough for full bandwidth, small enough to overlap
@@ -52,6 +52,7 @@ def stage_vector(s: Schedule, stage: StageState, device: Device) -> None:
         return
     touched = bool(stage.relations) or bool(stage.marks) or stage.leaves != stage.op.axis + stage.op.reduce_axis
     if touched or _has_attached(s.state, name):
+        _keep_sums_on_chip(s, name)
         return _bind_outermost(s, name)
     group = _private_producers(s.state, stage)
     data = stage.op.axis
@@ -107,6 +108,19 @@ def _holds_cube(s: Schedule, name: str) -> bool:
 
 def _has_attached(state: ScheduleState, name: str) -> bool:
     return any(x.attached_to and x.attached_to[0] == name for x in state.stages)
+
+
+def _keep_sums_on_chip(s: Schedule, name: str) -> None:
+    """Let a reduction that the user scheduled accumulate in UB, not in GM."""
+    stage = s.state.stage(name)
+    first = next((n for n, a in enumerate(stage.leaves) if a.is_reduce), 0)
+    mixes = any(isinstance(r, Fuse) and r.outer.is_reduce != r.inner.is_reduce for r in stage.relations)
+    if first == 0 or mixes:
+        return
+    outputs = list(stage.outputs)
+    cache = s.cache_write(outputs if len(outputs) > 1 else outputs[0], "UB")
+    acc = s[cache[0] if isinstance(cache, list) else cache]
+    acc.compute_at(s[name], stage.leaves[first - 1])
 
 
 def _bind_outermost(s: Schedule, name: str) -> None:
