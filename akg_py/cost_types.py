@@ -72,17 +72,23 @@ class Cost:
         """The breakdown as a few lines of text; times in us."""
         low, high = self.interval
         lines = [
-            f"{self.microseconds:.2f} us ({low * 1e6:.2f} to {high * 1e6:.2f}), bound by {self.bound}, L2 {self.l2}",
+            f"{self.microseconds:.2f} us ({low * 1e6:.2f} to {high * 1e6:.2f}), "
+            f"bound by {self.bound}, L2 {self.l2}",
             f"  launch   {self.launch_seconds * 1e6:9.2f} us",
         ]
         for p in self.phases:
-            lines.append(f"  {p.name:8} {p.seconds * 1e6:9.2f} us on {p.cores} {p.kind} cores, bound by {p.bound}")
+            lines.append(
+                f"  {p.name:8} {p.seconds * 1e6:9.2f} us on {p.cores} {p.kind} cores, "
+                f"bound by {p.bound}"
+            )
             total = max(p.cycles, 1e-9)
             busy = "  ".join(f"{k} {v / total:.0%}" for k, v in p.busy.items() if v > 0)
             lines.append(f"    cycles   {p.cycles:9.0f}   busy: {busy}")
             if p.critical:
                 parts = sorted(((v, k) for k, v in p.critical.items() if v > 0), reverse=True)
-                lines.append("    critical path: " + "  ".join(f"{k} {v / total:.0%}" for v, k in parts))
+                lines.append(
+                    "    critical path: " + "  ".join(f"{k} {v / total:.0%}" for v, k in parts)
+                )
             if p.hbm_seconds:
                 lines.append(f"    HBM      {p.hbm_seconds * 1e6:9.2f} us")
         if self.barrier_seconds:

@@ -1,8 +1,8 @@
 """Checks of a Program: races, undefined reads, flags, deadlock, bounds, alignment, coverage.
 
-One pass in program order per core with vector clocks; the table and `regions` are those of the other
-readers. Values see wrong data and no missing flag, checks see missing flags and no wrong data: run
-both. A granule is 32 B, or a fractal of 512 B where buffers are aligned to it.
+One pass in program order per core with vector clocks; the table and `regions` are those of the
+other readers. Values see wrong data and no missing flag, checks see missing flags and no wrong
+data: run both. A granule is 32 B, or a fractal of 512 B where buffers are aligned to it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,23 @@ from akg_py.errors import InternalError
 from akg_py.ir.expr import linear_combination
 
 KINDS = {
-    1: "bounds", 2: "undefined read", 3: "read after write race", 4: "write after read race", 5: "write after write race",
-    6: "flag used again too early", 7: "flag set twice", 8: "deadlock", 9: "flag left over", 10: "alignment", 11: "limit",
-    12: "overlap", 13: "written twice", 14: "race between cores", 15: "no such flag", 16: "not written",
-}  # fmt: skip
+    1: "bounds",
+    2: "undefined read",
+    3: "read after write race",
+    4: "write after read race",
+    5: "write after write race",
+    6: "flag used again too early",
+    7: "flag set twice",
+    8: "deadlock",
+    9: "flag left over",
+    10: "alignment",
+    11: "limit",
+    12: "overlap",
+    13: "written twice",
+    14: "race between cores",
+    15: "no such flag",
+    16: "not written",
+}
 _FLAG_KINDS = (6, 7, 8, 9, 15)
 _SPACE_NAMES = {number: name for name, number in isa.SPACES.items()}
 
@@ -59,7 +72,9 @@ def check(program: Program, arrays: list[np.ndarray] | None = None) -> list[Faul
     """
     faults: list[Fault] = []
     coverage = {
-        t.index: np.zeros(t.size_bytes // dtypes.size_bytes(t.dtype), np.uint8) for t in program.tensors if t.role != "input"
+        t.index: np.zeros(t.size_bytes // dtypes.size_bytes(t.dtype), np.uint8)
+        for t in program.tensors
+        if t.role != "input"
     }
     for index, phase in enumerate(program.phases):
         faults += _check_phase(program, phase, program.table(index), coverage)
@@ -73,7 +88,9 @@ def check(program: Program, arrays: list[np.ndarray] | None = None) -> list[Faul
             if len(cells) and cells.min() == 0:
                 missing = np.flatnonzero(cells == 0)
                 place = ", ".join(str(int(i)) for i in np.unravel_index(missing[0], t.shape))
-                faults.append(Fault("not written", f"{len(missing)} elements of {t.name}, first [{place}]"))
+                faults.append(
+                    Fault("not written", f"{len(missing)} elements of {t.name}, first [{place}]")
+                )
     if arrays is not None and not faults:
         from akg_py.ascend.values import execute
 
@@ -81,7 +98,9 @@ def check(program: Program, arrays: list[np.ndarray] | None = None) -> list[Faul
     return faults
 
 
-def _check_phase(program: Program, phase: Phase, table: Table, coverage: dict[int, np.ndarray]) -> list[Fault]:
+def _check_phase(
+    program: Program, phase: Phase, table: Table, coverage: dict[int, np.ndarray]
+) -> list[Fault]:
     from akg_py.ascend.readers import check_loop as c
 
     device = program.device
@@ -110,7 +129,9 @@ def _check_phase(program: Program, phase: Phase, table: Table, coverage: dict[in
         if t.index in coverage:
             if space in read:  # the order matters only then; coverage sees a second write
                 keep.append(np.zeros(((t.size_bytes >> 5) + 1) * 3, np.int64))
-                keep[-1][0::3] = 1  # what an earlier phase wrote is ordered; coverage knows what it didn't
+                keep[-1][0::3] = (
+                    1  # what an earlier phase wrote is ordered; coverage knows what it didn't
+                )
                 work[c.W_SHADOW + space], work[c.W_SHIFT + space] = keep[-1].ctypes.data, 5
             work[c.W_COVER + space] = coverage[t.index].ctypes.data
             work[c.W_ELEMENT + space] = dtypes.size_bytes(t.dtype)
@@ -122,11 +143,15 @@ def _check_phase(program: Program, phase: Phase, table: Table, coverage: dict[in
     classes: dict[int, int] = {}  # digest -> first core
 
     def collect(core: int) -> None:
-        found = work[c.W_FAULTS :][: int(work[c.W_COUNT]) * c.FAULT_WORDS].reshape(-1, c.FAULT_WORDS)
+        found = work[c.W_FAULTS :][: int(work[c.W_COUNT]) * c.FAULT_WORDS].reshape(
+            -1, c.FAULT_WORDS
+        )
         for kind, row, other, _, space, offset in found.tolist():
             if (kind, row, other) not in seen:
                 seen.add((kind, row, other))
-                faults.append(_describe(program, phase, table, core, kind, row, other, space, offset))
+                faults.append(
+                    _describe(program, phase, table, core, kind, row, other, space, offset)
+                )
         work[c.W_COUNT] = 0
 
     registers = table.cores.copy()
@@ -143,7 +168,14 @@ def _check_phase(program: Program, phase: Phase, table: Table, coverage: dict[in
         work[c.W_CLOCK + 63] = sequence
         registers = table.cores[core].copy()
         rows = c.check_core(
-            code, end, registers.ctypes.data, flags.ctypes.data, len(table.flags), traits, place, core
+            code,
+            end,
+            registers.ctypes.data,
+            flags.ctypes.data,
+            len(table.flags),
+            traits,
+            place,
+            core,
         )
         collect(core)
         sequence = int(rows) if rows > 0 else sequence + (1 << 30)
@@ -151,7 +183,15 @@ def _check_phase(program: Program, phase: Phase, table: Table, coverage: dict[in
 
 
 def _describe(
-    program: Program, phase: Phase, table: Table, core: int, kind: int, row: int, other: int, space: int, offset: int
+    program: Program,
+    phase: Phase,
+    table: Table,
+    core: int,
+    kind: int,
+    row: int,
+    other: int,
+    space: int,
+    offset: int,
 ) -> Fault:
     text = table.format_row(row, program, phase)
     if kind in _FLAG_KINDS:

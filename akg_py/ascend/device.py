@@ -1,7 +1,8 @@
 """Devices: every constant of the simulated parts, from TOML files that name unit and source.
 
 `load_device("ascend910b3")` gives a frozen `Device`; `device["mte2.latency_cycles"]` one value.
-DEVICE_MODEL_VERSION changes with any change of the time model, so that stored times can be qualified.
+DEVICE_MODEL_VERSION changes with any change of the time model, so that stored times can be
+qualified.
 """
 
 from __future__ import annotations
@@ -82,12 +83,16 @@ def parse_device(text: str) -> Device:
     raw = tomllib.loads(text)
     parameters: dict[str, Parameter] = {}
     _flatten("", raw, parameters)
-    return Device(raw["name"], raw["family"], parameters, hashlib.sha256(text.encode()).hexdigest()[:16])
+    return Device(
+        raw["name"], raw["family"], parameters, hashlib.sha256(text.encode()).hexdigest()[:16]
+    )
 
 
 @functools.cache
 def load_device(name: str) -> Device:
     """The device called `name`; raises UnsupportedError with the known names."""
     if name not in known_devices():
-        raise UnsupportedError(f"no device {name!r}", hint=f"known devices: {', '.join(known_devices())}")
+        raise UnsupportedError(
+            f"no device {name!r}", hint=f"known devices: {', '.join(known_devices())}"
+        )
     return parse_device((resources.files("akg_py.ascend") / "devices" / f"{name}.toml").read_text())

@@ -24,7 +24,9 @@ from akg_py.ir.expr import ExprLike, align, as_expr
 def _make(op: str, operands: tuple[ExprLike, ...], pipe: str | None, origin: Any) -> Instruction:
     if op not in INSTRUCTIONS:
         raise InternalError(f"no instruction {op}")
-    return Instruction(op, tuple(as_expr(o) for o in operands), pipe or INSTRUCTIONS[op].pipe, origin)
+    return Instruction(
+        op, tuple(as_expr(o) for o in operands), pipe or INSTRUCTIONS[op].pipe, origin
+    )
 
 
 def _width(dtype: str) -> str:
@@ -32,54 +34,110 @@ def _width(dtype: str) -> str:
 
 
 def nd2nz(
-    dst: ExprLike, src: ExprLike, rows: ExprLike, cols: ExprLike, src_pitch: ExprLike, dst_col_stride: ExprLike,
-    dtype: str, origin: Any = None,
-) -> Instruction:  # fmt: skip
-    """GM [rows, cols], rows `src_pitch` bytes apart, to an NZ tile in L1. The last column's padding is zeroed."""
-    return _make(f"ND2NZ_{_width(dtype)}", (dst, src, rows, cols, src_pitch, dst_col_stride), None, origin)
+    dst: ExprLike,
+    src: ExprLike,
+    rows: ExprLike,
+    cols: ExprLike,
+    src_pitch: ExprLike,
+    dst_col_stride: ExprLike,
+    dtype: str,
+    origin: Any = None,
+) -> Instruction:
+    """GM [rows, cols], rows `src_pitch` bytes apart, to an NZ tile in L1. The last column's
+    padding is zeroed.
+    """
+    return _make(
+        f"ND2NZ_{_width(dtype)}", (dst, src, rows, cols, src_pitch, dst_col_stride), None, origin
+    )
 
 
 def load_a(
-    dst: ExprLike, src: ExprLike, m: ExprLike, k: ExprLike, src_col_stride: ExprLike, dtype: str,
-    transposed: bool = False, origin: Any = None,
-) -> Instruction:  # fmt: skip
+    dst: ExprLike,
+    src: ExprLike,
+    m: ExprLike,
+    k: ExprLike,
+    src_col_stride: ExprLike,
+    dtype: str,
+    transposed: bool = False,
+    origin: Any = None,
+) -> Instruction:
     """A [m, k] to L0A from an NZ tile of [m, k], or of [k, m] if transposed.
 
-    A part of a tile: row r (multiple of 16) adds r * 32 bytes to src, column c (of c0) c // c0 * col_stride.
+    A part of a tile: row r (multiple of 16) adds r * 32 bytes to src, column c (of c0) c // c0 *
+    col_stride.
     """
-    return _make(f"LOAD_A_{_width(dtype)}", (dst, src, m, k, src_col_stride, int(transposed)), None, origin)
+    return _make(
+        f"LOAD_A_{_width(dtype)}", (dst, src, m, k, src_col_stride, int(transposed)), None, origin
+    )
 
 
 def load_b(
-    dst: ExprLike, src: ExprLike, k: ExprLike, n: ExprLike, src_col_stride: ExprLike, dtype: str,
-    transposed: bool = False, origin: Any = None,
-) -> Instruction:  # fmt: skip
+    dst: ExprLike,
+    src: ExprLike,
+    k: ExprLike,
+    n: ExprLike,
+    src_col_stride: ExprLike,
+    dtype: str,
+    transposed: bool = False,
+    origin: Any = None,
+) -> Instruction:
     """B [k, n] to L0B from an NZ tile of [k, n], or of [n, k] if transposed."""
-    return _make(f"LOAD_B_{_width(dtype)}", (dst, src, k, n, src_col_stride, int(transposed)), None, origin)
+    return _make(
+        f"LOAD_B_{_width(dtype)}", (dst, src, k, n, src_col_stride, int(transposed)), None, origin
+    )
 
 
 def mmad(
-    c: ExprLike, a: ExprLike, b: ExprLike, m: ExprLike, n: ExprLike, k: ExprLike, init: ExprLike, dtype: str,
-    c_col_stride: ExprLike | None = None, origin: Any = None,
-) -> Instruction:  # fmt: skip
-    """C [m, n] float32 += A B, from zero where `init` is not 0; dtype float16, bfloat16 or float32."""
+    c: ExprLike,
+    a: ExprLike,
+    b: ExprLike,
+    m: ExprLike,
+    n: ExprLike,
+    k: ExprLike,
+    init: ExprLike,
+    dtype: str,
+    c_col_stride: ExprLike | None = None,
+    origin: Any = None,
+) -> Instruction:
+    """C [m, n] float32 += A B, from zero where `init` is not 0; dtype float16, bfloat16 or
+    float32.
+    """
     stride = align(m, 16) * 64 if c_col_stride is None else c_col_stride
     return _make(f"MMAD_{SHORT_DTYPE[dtype]}", (c, a, b, m, n, k, init, stride), None, origin)
 
 
 def fix(
-    dst: ExprLike, src: ExprLike, m: ExprLike, n: ExprLike, dst_pitch: ExprLike, src_col_stride: ExprLike,
-    out_dtype: str, relu: bool = False, atomic_add: bool = False, origin: Any = None,
-) -> Instruction:  # fmt: skip
-    """L0C [m, n] to GM rows `dst_pitch` bytes apart, rounded to out_dtype, relu before the store."""
+    dst: ExprLike,
+    src: ExprLike,
+    m: ExprLike,
+    n: ExprLike,
+    dst_pitch: ExprLike,
+    src_col_stride: ExprLike,
+    out_dtype: str,
+    relu: bool = False,
+    atomic_add: bool = False,
+    origin: Any = None,
+) -> Instruction:
+    """L0C [m, n] to GM rows `dst_pitch` bytes apart, rounded to out_dtype, relu before it."""
     mode = int(relu) | 2 * int(atomic_add)
-    return _make(f"FIX_{SHORT_DTYPE[out_dtype]}", (dst, src, m, n, dst_pitch, src_col_stride, mode), None, origin)
+    return _make(
+        f"FIX_{SHORT_DTYPE[out_dtype]}",
+        (dst, src, m, n, dst_pitch, src_col_stride, mode),
+        None,
+        origin,
+    )
 
 
 def copy(
-    dst: ExprLike, src: ExprLike, rows: ExprLike, row_bytes: ExprLike, dst_pitch: ExprLike, src_pitch: ExprLike,
-    pipe: str, origin: Any = None,
-) -> Instruction:  # fmt: skip
+    dst: ExprLike,
+    src: ExprLike,
+    rows: ExprLike,
+    row_bytes: ExprLike,
+    dst_pitch: ExprLike,
+    src_pitch: ExprLike,
+    pipe: str,
+    origin: Any = None,
+) -> Instruction:
     """Rows of bytes: GM to UB on MTE2, UB to GM on MTE3."""
     return _make("COPY", (dst, src, rows, row_bytes, dst_pitch, src_pitch), pipe, origin)
 
@@ -98,21 +156,33 @@ def immediate(value: float, dtype: str) -> int:
 
 
 def vector(
-    op: str, dtype: str, dst: ExprLike, src0: ExprLike = 0, src1: ExprLike = 0, *, lanes: ExprLike, repeats: ExprLike = 1,
-    rep: tuple[ExprLike, ExprLike, ExprLike] = (256, 256, 256), blk: tuple[ExprLike, ExprLike, ExprLike] = (32, 32, 32),
-    pipe: str = "V", origin: Any = None,
-) -> Instruction:  # fmt: skip
+    op: str,
+    dtype: str,
+    dst: ExprLike,
+    src0: ExprLike = 0,
+    src1: ExprLike = 0,
+    *,
+    lanes: ExprLike,
+    repeats: ExprLike = 1,
+    rep: tuple[ExprLike, ExprLike, ExprLike] = (256, 256, 256),
+    blk: tuple[ExprLike, ExprLike, ExprLike] = (32, 32, 32),
+    pipe: str = "V",
+    origin: Any = None,
+) -> Instruction:
     """A vector instruction `{op}_{dtype}`, such as `vector("VADD", "float32", ...)`.
 
-    `src1` is an address for two-source ops and VSEL; for VADDS .. VRDIVS and VDUP it is `immediate(...)`.
-    Conversions: `vector("VCONV", "float16_float32", ...)`. `rep` and `blk` are byte strides of (dst, src0, src1)
-    between repeats and between 32 B blocks. VCADD, VCMAX, VCMIN write one element per repeat at dst + i * rep[0].
-    With pipe "S" and lanes 1 it is the scalar fallback, at any address of UB.
+    `src1` is an address for two-source ops and VSEL; for VADDS .. VRDIVS and VDUP it is
+    `immediate(...)`. Conversions: `vector("VCONV", "float16_float32", ...)`. `rep` and `blk` are
+    byte strides of (dst, src0, src1) between repeats and between 32 B blocks. VCADD, VCMAX, VCMIN
+    write one element per repeat at dst + i * rep[0]. With pipe "S" and lanes 1 it is the scalar
+    fallback, at any address of UB.
     """
     suffix = "_".join(SHORT_DTYPE.get(d, d) for d in dtype.split("_"))
     return _make(f"{op}_{suffix}", (dst, src0, src1, lanes, repeats, *rep, *blk), pipe, origin)
 
 
-def brcb(dst: ExprLike, src: ExprLike, count: ExprLike, dtype: str, origin: Any = None) -> Instruction:
+def brcb(
+    dst: ExprLike, src: ExprLike, count: ExprLike, dtype: str, origin: Any = None
+) -> Instruction:
     """Element i of `src` fills the 32 B block at dst + 32 * i, i < count; 2 or 4 byte dtypes."""
     return _make(f"BRCB_{_width(dtype)}", (dst, src, count), None, origin)

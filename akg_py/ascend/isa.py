@@ -39,8 +39,14 @@ BLOCK_BYTES = 32
 RELU, ATOMIC_ADD = 1, 2  # bits of FIX's mode
 
 SHORT_DTYPE = {
-    "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int32": "i32", "int8": "i8", "uint8": "u8", "bool": "u8",
-}  # fmt: skip
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int32": "i32",
+    "int8": "i8",
+    "uint8": "u8",
+    "bool": "u8",
+}
 DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i32": 4, "i8": 1, "u8": 1, "b16": 2, "b32": 4}
 
 
@@ -88,74 +94,221 @@ def _operands(text: str) -> tuple[Operand, ...]:
     return tuple(Operand(*item.split(":")) for item in text.split())
 
 
-def _add(op: str, operands: str, pipe: str, family: int, cost: str, dtypes: tuple[str, str, str], doc: str) -> None:
+def _add(
+    op: str,
+    operands: str,
+    pipe: str,
+    family: int,
+    cost: str,
+    dtypes: tuple[str, str, str],
+    doc: str,
+) -> None:
     number = FIRST_INSTRUCTION + len(INSTRUCTIONS)
-    INSTRUCTIONS[op] = InstructionSpec(op, number, _operands(operands), pipe, family, cost, dtypes, doc)
+    INSTRUCTIONS[op] = InstructionSpec(
+        op, number, _operands(operands), pipe, family, cost, dtypes, doc
+    )
 
 
 _VECTOR = (
     "lanes:size repeats:size dst_rep:stride src0_rep:stride src1_rep:stride"
     " dst_blk:stride src0_blk:stride src1_blk:stride"
 )
-BINARY = {"VADD": "a + b", "VSUB": "a - b", "VMUL": "a * b", "VDIV": "a / b", "VMAX": "maximum(a, b)", "VMIN": "minimum(a, b)"}
+BINARY = {
+    "VADD": "a + b",
+    "VSUB": "a - b",
+    "VMUL": "a * b",
+    "VDIV": "a / b",
+    "VMAX": "maximum(a, b)",
+    "VMIN": "minimum(a, b)",
+}
 SCALAR = {
-    "VADDS": "a + s", "VMULS": "a * s", "VMAXS": "maximum(a, s)", "VMINS": "minimum(a, s)", "VDIVS": "a / s",
-    "VRSUBS": "s - a", "VRDIVS": "s / a",
-}  # fmt: skip
+    "VADDS": "a + s",
+    "VMULS": "a * s",
+    "VMAXS": "maximum(a, s)",
+    "VMINS": "minimum(a, s)",
+    "VDIVS": "a / s",
+    "VRSUBS": "s - a",
+    "VRDIVS": "s / a",
+}
 UNARY = {
-    "VEXP": "exp(a)", "VLN": "ln(a)", "VSQRT": "sqrt(a)", "VRSQRT": "1 / sqrt(a)", "VREC": "1 / a",
-    "VFLOOR": "floor(a)", "VCEIL": "ceil(a)", "VROUND": "round to even(a)", "VTRUNC": "trunc(a)",
-    "VABS": "abs(a)", "VNEG": "-a", "VRELU": "maximum(a, 0)", "VCOPY": "a",
-}  # fmt: skip
-COMPARE = {"VCMPLT": "<", "VCMPLE": "<=", "VCMPGT": ">", "VCMPGE": ">=", "VCMPEQ": "==", "VCMPNE": "!="}
+    "VEXP": "exp(a)",
+    "VLN": "ln(a)",
+    "VSQRT": "sqrt(a)",
+    "VRSQRT": "1 / sqrt(a)",
+    "VREC": "1 / a",
+    "VFLOOR": "floor(a)",
+    "VCEIL": "ceil(a)",
+    "VROUND": "round to even(a)",
+    "VTRUNC": "trunc(a)",
+    "VABS": "abs(a)",
+    "VNEG": "-a",
+    "VRELU": "maximum(a, 0)",
+    "VCOPY": "a",
+}
+COMPARE = {
+    "VCMPLT": "<",
+    "VCMPLE": "<=",
+    "VCMPGT": ">",
+    "VCMPGE": ">=",
+    "VCMPEQ": "==",
+    "VCMPNE": "!=",
+}
 CROSS = {"VCADD": "sum", "VCMAX": "maximum", "VCMIN": "minimum"}
-FLOAT_ONLY = frozenset({
-    "VDIV", "VDIVS", "VRDIVS", "VEXP", "VLN", "VSQRT", "VRSQRT", "VREC", "VFLOOR", "VCEIL", "VROUND", "VTRUNC",
-})  # fmt: skip
+FLOAT_ONLY = frozenset(
+    {
+        "VDIV",
+        "VDIVS",
+        "VRDIVS",
+        "VEXP",
+        "VLN",
+        "VSQRT",
+        "VRSQRT",
+        "VREC",
+        "VFLOOR",
+        "VCEIL",
+        "VROUND",
+        "VTRUNC",
+    }
+)
 VECTOR_DTYPES = ("f32", "f16", "i32")
 CONVERTIBLE = ("f16", "bf16", "f32", "i32", "i8", "u8")
 
 
 def _build() -> None:
     for es in ("b16", "b32"):
-        _add(f"ND2NZ_{es}", "dst:dst src:src rows:size cols:size src_pitch:size dst_col_stride:stride", "MTE2", ND2NZ,
-             "ND2NZ", (es, es, ""), "rows x cols elements of GM into 32 B wide columns in L1; padding is not written")
-        _add(f"LOAD_A_{es}", "dst:dst src:src m:size k:size src_col_stride:stride transposed:immediate", "MTE1", LOAD_A,
-             "LOAD_A", (es, es, ""), "NZ tile in L1 to fractals (m1, k1) of m0 x k0; transposed: the tile is [k, m]")
-        _add(f"LOAD_B_{es}", "dst:dst src:src k:size n:size src_col_stride:stride transposed:immediate", "MTE1", LOAD_B,
-             "LOAD_B", (es, es, ""), "NZ tile in L1 to fractals (k1, n1) of k0 x n0; transposed: the tile is [n, k]")
+        _add(
+            f"ND2NZ_{es}",
+            "dst:dst src:src rows:size cols:size src_pitch:size dst_col_stride:stride",
+            "MTE2",
+            ND2NZ,
+            "ND2NZ",
+            (es, es, ""),
+            "rows x cols elements of GM into 32 B wide columns in L1; padding is not written",
+        )
+        _add(
+            f"LOAD_A_{es}",
+            "dst:dst src:src m:size k:size src_col_stride:stride transposed:immediate",
+            "MTE1",
+            LOAD_A,
+            "LOAD_A",
+            (es, es, ""),
+            "NZ tile in L1 to fractals (m1, k1) of m0 x k0; transposed: the tile is [k, m]",
+        )
+        _add(
+            f"LOAD_B_{es}",
+            "dst:dst src:src k:size n:size src_col_stride:stride transposed:immediate",
+            "MTE1",
+            LOAD_B,
+            "LOAD_B",
+            (es, es, ""),
+            "NZ tile in L1 to fractals (k1, n1) of k0 x n0; transposed: the tile is [n, k]",
+        )
     for dtype in ("f16", "bf16", "f32"):
-        _add(f"MMAD_{dtype}", "c:inout a:src b:src m:size n:size k:size init:immediate c_col_stride:stride", "M", MMAD,
-             "MMAD", ("f32", dtype, dtype), "C = (0 if init else C) + A B, fused multiply-adds in k order")
+        _add(
+            f"MMAD_{dtype}",
+            "c:inout a:src b:src m:size n:size k:size init:immediate c_col_stride:stride",
+            "M",
+            MMAD,
+            "MMAD",
+            ("f32", dtype, dtype),
+            "C = (0 if init else C) + A B, fused multiply-adds in k order",
+        )
     for dtype in ("f32", "f16", "bf16"):
-        _add(f"FIX_{dtype}", "dst:dst src:src m:size n:size dst_pitch:stride src_col_stride:stride mode:immediate", "FIX",
-             FIX, "FIX", (dtype, "f32", ""), "L0C to GM, converted; mode: 1 relu, 2 add to what is there")
-    _add("COPY", "dst:dst src:src rows:size bytes:size dst_pitch:stride src_pitch:stride", "MTE2", COPY, "COPY",
-         ("u8", "u8", ""), "rows of bytes between GM and UB, any size and GM alignment")
-    for names, cost_of in ((BINARY, "binary"), (SCALAR, "scalar"), (UNARY, "unary"), (COMPARE, "compare")):
+        _add(
+            f"FIX_{dtype}",
+            "dst:dst src:src m:size n:size dst_pitch:stride src_col_stride:stride mode:immediate",
+            "FIX",
+            FIX,
+            "FIX",
+            (dtype, "f32", ""),
+            "L0C to GM, converted; mode: 1 relu, 2 add to what is there",
+        )
+    _add(
+        "COPY",
+        "dst:dst src:src rows:size bytes:size dst_pitch:stride src_pitch:stride",
+        "MTE2",
+        COPY,
+        "COPY",
+        ("u8", "u8", ""),
+        "rows of bytes between GM and UB, any size and GM alignment",
+    )
+    for names, cost_of in (
+        (BINARY, "binary"),
+        (SCALAR, "scalar"),
+        (UNARY, "unary"),
+        (COMPARE, "compare"),
+    ):
         for name, meaning in names.items():
             for dtype in VECTOR_DTYPES:
                 if dtype == "i32" and name in FLOAT_ONLY:
                     continue
-                second = {"binary": "src1:src", "compare": "src1:src", "scalar": "src1:immediate"}.get(cost_of, "src1:immediate")
+                second = {
+                    "binary": "src1:src",
+                    "compare": "src1:src",
+                    "scalar": "src1:immediate",
+                }.get(cost_of, "src1:immediate")
                 src1 = dtype if second == "src1:src" else ""
-                _add(f"{name}_{dtype}", f"dst:dst src0:src {second} {_VECTOR}", "V", VECTOR, name, (dtype, dtype, src1), meaning)
+                _add(
+                    f"{name}_{dtype}",
+                    f"dst:dst src0:src {second} {_VECTOR}",
+                    "V",
+                    VECTOR,
+                    name,
+                    (dtype, dtype, src1),
+                    meaning,
+                )
     for dtype in VECTOR_DTYPES:
-        _add(f"VDUP_{dtype}", f"dst:dst src0:immediate src1:immediate {_VECTOR}", "V", VECTOR, "VDUP", (dtype, "", ""), "src1")
-        _add(f"VSEL_{dtype}", f"dst:inout src0:src src1:src {_VECTOR}", "V", VECTOR, "VSEL", (dtype, dtype, dtype),
-             "b if a != 0 else what was in dst")
+        _add(
+            f"VDUP_{dtype}",
+            f"dst:dst src0:immediate src1:immediate {_VECTOR}",
+            "V",
+            VECTOR,
+            "VDUP",
+            (dtype, "", ""),
+            "src1",
+        )
+        _add(
+            f"VSEL_{dtype}",
+            f"dst:inout src0:src src1:src {_VECTOR}",
+            "V",
+            VECTOR,
+            "VSEL",
+            (dtype, dtype, dtype),
+            "b if a != 0 else what was in dst",
+        )
     for source in CONVERTIBLE:
         for result in CONVERTIBLE:
             if source != result:
-                _add(f"VCONV_{source}_{result}", f"dst:dst src0:src src1:immediate {_VECTOR}", "V", VECTOR, "VCONV",
-                     (result, source, ""), f"{source} to {result}; floats truncate to integers, round to nearest even otherwise")
+                _add(
+                    f"VCONV_{source}_{result}",
+                    f"dst:dst src0:src src1:immediate {_VECTOR}",
+                    "V",
+                    VECTOR,
+                    "VCONV",
+                    (result, source, ""),
+                    f"{source} to {result}; to integers truncating, else to nearest even",
+                )
     for name, meaning in CROSS.items():
         for dtype in VECTOR_DTYPES:
-            _add(f"{name}_{dtype}", f"dst:dst src0:src src1:immediate {_VECTOR}", "V", REDUCE, f"{name}_{dtype}", (dtype, dtype, ""),
-                 f"{meaning} of the lanes of each repeat, one element at dst + i * dst_rep, fixed tree order")
+            _add(
+                f"{name}_{dtype}",
+                f"dst:dst src0:src src1:immediate {_VECTOR}",
+                "V",
+                REDUCE,
+                f"{name}_{dtype}",
+                (dtype, dtype, ""),
+                f"{meaning} of each repeat's lanes to dst + i * dst_rep, in fixed tree order",
+            )
     for es in ("b16", "b32"):
-        _add(f"BRCB_{es}", "dst:dst src:src count:size", "V", BRCB, "BRCB", (es, es, ""),
-             "element i of src fills the 32 B block i of dst")
+        _add(
+            f"BRCB_{es}",
+            "dst:dst src:src count:size",
+            "V",
+            BRCB,
+            "BRCB",
+            (es, es, ""),
+            "element i of src fills the 32 B block i of dst",
+        )
 
 
 _build()
@@ -180,5 +333,6 @@ def _traits() -> np.ndarray:
     return table
 
 
-#: int64[ops, 8]: family, bytes of an element of dst, src0, src1 (0: none), inout, mask of address columns, widest
+#: int64[ops, 8]: family, bytes of an element of dst, src0, src1 (0: none), inout, mask of address
+#: columns, widest element
 TRAITS = _traits()

@@ -1,8 +1,8 @@
 """A Program: phases of loops, instructions and flags, with every operand an index expression.
 
-Compiler passes construct it, `table.assemble` turns a phase into rows for the compiled readers, and
-`listing` prints it as assembly. An operand address is `space << 40 | byte offset` as one expression,
-see `address`. Constructors for single instructions stand in `instructions`.
+Compiler passes construct it, `table.assemble` turns a phase into rows for the compiled readers,
+and `listing` prints it as assembly. An operand address is `space << 40 | byte offset` as one
+expression, see `address`. Constructors for single instructions stand in `instructions`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SetFlag:
-    """Pipe `src` raises flag `flag + event` for pipe `dst` once its earlier instructions are done."""
+    """Pipe `src` raises flag `flag + event` for pipe `dst` once its earlier instructions are
+    done.
+    """
 
     src: str
     dst: str
@@ -140,7 +142,7 @@ class Program:
     device: Device
     tensors: tuple[GlobalTensor, ...]
     phases: tuple[Phase, ...]
-    _tables: dict[int, Any] = field(default_factory=dict, init=False, repr=False)
+    _tables: dict[int, Table] = field(default_factory=dict, init=False, repr=False)
 
     def table(self, phase: int) -> Table:
         """The assembled table of a phase, built once."""
@@ -149,7 +151,7 @@ class Program:
         table = self._tables.get(phase)
         if table is None:
             table = self._tables[phase] = assemble(self.phases[phase], self)
-        return table  # type: ignore[no-any-return]
+        return table
 
     def listing(self) -> str:
         """The Program as readable assembly, operands as expressions, origins as comments."""
@@ -157,7 +159,9 @@ class Program:
         for t in self.tensors:
             lines.append(f"  {t.role:9} {t.name}: {t.dtype}[{', '.join(map(str, t.shape))}]")
         for phase in self.phases:
-            lines.append(f"phase {phase.name}: {phase.cores} {phase.kind} cores, this one is {phase.core.name}")
+            lines.append(
+                f"phase {phase.name}: {phase.cores} {phase.kind} cores, index {phase.core.name}"
+            )
             for b in phase.buffers:
                 times = f" x {b.copies}" if b.copies > 1 else ""
                 lines.append(f"  {b.scope:4} {b.offset_bytes:7} {b.name}: {b.size_bytes} B{times}")
@@ -169,7 +173,9 @@ class Program:
 
 
 def address(place: str | GlobalTensor, offset: ExprLike = 0) -> Expr:
-    """The address `offset` bytes into an on-chip memory ("L1", "L0A", "L0B", "L0C", "UB") or a tensor."""
+    """The address `offset` bytes into an on-chip memory ("L1", "L0A", "L0B", "L0C", "UB") or a
+    tensor.
+    """
     space = FIRST_TENSOR + place.index if isinstance(place, GlobalTensor) else SPACES[place]
     return as_expr(offset) + const(space << SPACE_SHIFT)
 
@@ -184,14 +190,17 @@ def walk(nodes: Iterable[Node]) -> Iterator[Node]:
 
 def format_address(e: Expr, program: Program, phase: Phase | None = None) -> str:
     """`L0C[offset]`, `tensor[byte offset]`, or the buffer's name with the offset in it."""
-    terms, constant = linear_combination(e)
+    _, constant = linear_combination(e)
     space, offset = constant >> SPACE_SHIFT, constant & ((1 << SPACE_SHIFT) - 1)
     if space >= FIRST_TENSOR and space - FIRST_TENSOR < len(program.tensors):
         name = program.tensors[space - FIRST_TENSOR].name
     else:
         name = next((n for n, number in SPACES.items() if number == space), f"space{space}")
         for b in phase.buffers if phase else ():
-            if b.scope == name and b.offset_bytes <= offset < b.offset_bytes + b.size_bytes * b.copies:
+            if (
+                b.scope == name
+                and b.offset_bytes <= offset < b.offset_bytes + b.size_bytes * b.copies
+            ):
                 name, offset = f"{name}.{b.name}", offset - b.offset_bytes
                 break
     rest = e - const(constant) + offset
@@ -199,12 +208,18 @@ def format_address(e: Expr, program: Program, phase: Phase | None = None) -> str
 
 
 def format_instruction(node: Instruction, program: Program, phase: Phase | None = None) -> str:
-    """`MMAD c=L0C[...] m=min(128, M - row) ...`, without operands that are zero or default strides."""
-    parts = [f"{node.op:<10}" if node.pipe == INSTRUCTIONS[node.op].pipe else f"{node.op}.{node.pipe}"]
+    """`MMAD c=L0C[...] m=min(128, M - row) ...`, without operands that are zero or default
+    strides.
+    """
+    parts = [
+        f"{node.op:<10}" if node.pipe == INSTRUCTIONS[node.op].pipe else f"{node.op}.{node.pipe}"
+    ]
     for operand, e in zip(INSTRUCTIONS[node.op].operands, node.operands, strict=True):
         if operand.role in ("dst", "src", "inout"):
             parts.append(f"{operand.name}={format_address(e, program, phase)}")
-        elif isinstance(e, Const) and (e.value == 0 or (operand.name.endswith("_blk") and e.value == 32)):
+        elif isinstance(e, Const) and (
+            e.value == 0 or (operand.name.endswith("_blk") and e.value == 32)
+        ):
             continue
         else:
             parts.append(f"{operand.name}={e}")
@@ -217,7 +232,9 @@ def format_node(node: Node, program: Program, phase: Phase | None = None) -> str
         case Instruction():
             return format_instruction(node, program, phase)
         case Repeat():
-            counters = f" counting {', '.join(c.name for c in node.counters)}" if node.counters else ""
+            counters = (
+                f" counting {', '.join(c.name for c in node.counters)}" if node.counters else ""
+            )
             return f"for {node.var.name} < {node.extent}{counters}:"
         case SetFlag():
             return f"set_flag   {node.src} -> {node.dst} {node.flag} + {node.event}"
@@ -225,7 +242,9 @@ def format_node(node: Node, program: Program, phase: Phase | None = None) -> str
             return f"wait_flag  {node.src} -> {node.dst} {node.flag} + {node.event}"
 
 
-def _format_nodes(nodes: tuple[Node, ...], program: Program, phase: Phase, depth: int) -> Iterator[str]:
+def _format_nodes(
+    nodes: tuple[Node, ...], program: Program, phase: Phase, depth: int
+) -> Iterator[str]:
     for node in nodes:
         text = "  " * depth + format_node(node, program, phase)
         yield text if node.origin is None else f"{text:<100}  # {node.origin}"

@@ -2,8 +2,8 @@
 
 Each distinct operand expression gets one register. A row that computes it stands right after the
 LOOP row of the innermost Repeat it depends on, so hoisting is position. Loops stay loops; nothing
-depends on sizes but register contents. `uniform` (END, x3) is the number of leading iterations whose
-sizes are equal: what the time reader may skip.
+depends on sizes but register contents. `uniform` (END, x3) is the number of leading iterations
+whose sizes are equal: what the time reader may skip.
 """
 
 from __future__ import annotations
@@ -36,8 +36,18 @@ from akg_py.ir.expr import (
 
 Row = list[int]
 INLINE = -1  # depth of an expression over a counter outside its Repeat: computed where it is used
-_ORDERED = {"min": isa.MIN, "max": isa.MAX, "==": isa.EQ, "!=": isa.NE, "<": isa.LT, "<=": isa.LE, "&&": isa.MIN,
-            "||": isa.MAX, "//": isa.DIV, "%": isa.MOD}  # fmt: skip
+_ORDERED = {
+    "min": isa.MIN,
+    "max": isa.MAX,
+    "==": isa.EQ,
+    "!=": isa.NE,
+    "<": isa.LT,
+    "<=": isa.LE,
+    "&&": isa.MIN,
+    "||": isa.MAX,
+    "//": isa.DIV,
+    "%": isa.MOD,
+}
 _SWAPPED = {">": isa.LT, ">=": isa.LE}
 
 
@@ -96,7 +106,9 @@ class _Assembler:
         self.names: list[Expr | str] = [const(0)]
         self.constants: dict[int, int] = {0: 0}
         self.vars: dict[int, tuple[int, int]] = {}  # id(Var) -> register, depth
-        self.memo: dict[Any, tuple[int, int, int]] = {}  # node or key -> register, depth, serial of the scope
+        self.memo: dict[
+            Any, tuple[int, int, int]
+        ] = {}  # node or key -> register, depth, serial of the scope
         self.scopes = [_Scope(0)]
         self.serial = 0
         self.nodes: list[Node | None] = [None]
@@ -107,7 +119,9 @@ class _Assembler:
         self.vars[id(phase.core)] = (self.core, 0)
         self.periods: dict[int, int] = {}  # id(Var) -> period of the events over it, 0 unknown
         self.counters: dict[int, int] = {}  # id(Var) -> register
-        self.varying: dict[int, frozenset[int]] = {}  # id(Repeat) -> its var and all counters advanced inside
+        self.varying: dict[
+            int, frozenset[int]
+        ] = {}  # id(Repeat) -> its var and all counters advanced inside
         self.sizes: dict[int, list[Expr]] = {}  # id(Repeat) -> sizes and trip counts inside
         self.busy: set[int] = set()  # ids of Repeats with instructions
         self.survey(phase.body)
@@ -156,10 +170,10 @@ class _Assembler:
             case Affine():
                 for atom, _ in e.terms:
                     self.period(atom, modulus)
-            case Binary(op="%", b=Const()):
-                self.period(e.a, int(e.b.value))
-            case Binary(op="//", b=Const()):
-                self.period(e.a, modulus * int(e.b.value))
+            case Binary(op="%", b=Const(value=n)):
+                self.period(e.a, int(n))
+            case Binary(op="//", b=Const(value=n)):
+                self.period(e.a, modulus * int(n))
             case Binary(op="*"):
                 self.period(e.a, modulus)
                 self.period(e.b, modulus)
@@ -191,7 +205,9 @@ class _Assembler:
                 count = self.steady_count(e.op, steady, moving, node)
                 if count is not None:
                     return count
-        if isinstance(e, (Var, Affine)) and any(atom is node.var for atom in ((e,) if isinstance(e, Var) else [a for a, _ in e.terms])):
+        if isinstance(e, (Var, Affine)) and any(
+            atom is node.var for atom in ((e,) if isinstance(e, Var) else [a for a, _ in e.terms])
+        ):
             return const(0)
         count = node.extent
         for child in children(e):
@@ -229,8 +245,8 @@ class _Assembler:
                     return None
                 atom, coef = atoms[0]
                 return self.last_below(atom, (limit - (e - atom * coef)) // coef, node)
-            case Binary(op="//", b=Const()) if int(e.b.value) > 0:
-                return self.last_below(e.a, (limit + 1) * int(e.b.value) - 1, node)
+            case Binary(op="//", b=Const(value=n)) if n > 0:
+                return self.last_below(e.a, (limit + 1) * int(n) - 1, node)
         return None
 
     # ------------------------------------------------------------ registers
@@ -247,10 +263,16 @@ class _Assembler:
         return register
 
     def emit(self, key: tuple[int, int, int, int], depth: int, name: Expr | str) -> tuple[int, int]:
-        """A register for op(a, b, c), computed in the header of the scope at `depth`, or in place."""
+        """A register for op(a, b, c), computed in the header of the scope at `depth`, or in
+        place.
+        """
         if depth != INLINE:
             found = self.memo.get(key)
-            if found is not None and found[1] < len(self.scopes) and self.scopes[found[1]].serial == found[2]:
+            if (
+                found is not None
+                and found[1] < len(self.scopes)
+                and self.scopes[found[1]].serial == found[2]
+            ):
                 return found[0], found[1]
         register = self.new(name)
         row = [key[0], 0, register, *key[1:]]
@@ -271,7 +293,11 @@ class _Assembler:
                 raise InternalError(f"{e.name} is used outside its Repeat")
             return found
         known = self.memo.get(id(e))
-        if known is not None and known[1] < len(self.scopes) and self.scopes[known[1]].serial == known[2]:
+        if (
+            known is not None
+            and known[1] < len(self.scopes)
+            and self.scopes[known[1]].serial == known[2]
+        ):
             return known[0], known[1]
         register, depth = self.compute(e)
         if depth != INLINE:
@@ -291,7 +317,9 @@ class _Assembler:
                 (a, depth_a), (b, depth_b) = self.register(e.a), self.register(e.b)
                 depth = _join(depth_a, depth_b)
                 if op in ("+", "-"):
-                    return self.emit((isa.MADD, a, b, self.constant(1 if op == "+" else -1)), depth, e)
+                    return self.emit(
+                        (isa.MADD, a, b, self.constant(1 if op == "+" else -1)), depth, e
+                    )
                 if op == "*":
                     return self.emit((isa.MADD, 0, a, b), depth, e)
                 if op in _SWAPPED:
@@ -329,7 +357,9 @@ class _Assembler:
                 self.repeat(node)
             else:
                 event = self.register(node.event)[0]
-                op, pipe = (isa.SET, node.src) if isinstance(node, SetFlag) else (isa.WAIT, node.dst)
+                op, pipe = (
+                    (isa.SET, node.src) if isinstance(node, SetFlag) else (isa.WAIT, node.dst)
+                )
                 row = [op, PIPE_INDEX[pipe], node.flag, event] + [0] * 10
                 self.scopes[-1].body.append([*row, self.tag(node), 0])
 
@@ -342,6 +372,8 @@ class _Assembler:
             for e in self.sizes[id(node)]:
                 part = self.uniform(e, node)
                 count = part if count is node.extent else minimum(count, part)
+            if not all(v in self.vars for v in self.free(count)):
+                count = const(0)  # sizes that depend on loops inside: nothing is known here
             if not (isinstance(count, Const) and count.value < 2):
                 self.marks += 1
                 mark = self.marks
@@ -370,10 +402,29 @@ class _Assembler:
         rows = [*scope.header, *scope.body]
         target = self.scopes[-1].body
         tag = self.tag(node)
-        target.append([isa.LOOP, 0, counter, trips, len(rows) + 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, tag, mark])
+        target.append(
+            [isa.LOOP, 0, counter, trips, len(rows) + 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, tag, mark]
+        )
         target.extend(rows)
         target.append(
-            [isa.END, 0, counter, trips, len(rows), uniform, self.constant(modulus), 0, 0, 0, 0, 0, 0, 0, tag, mark]
+            [
+                isa.END,
+                0,
+                counter,
+                trips,
+                len(rows),
+                uniform,
+                self.constant(modulus),
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                tag,
+                mark,
+            ]
         )
 
 
@@ -393,7 +444,9 @@ def assemble(phase: Phase, program: Program) -> Table:
     root = a.scopes[0]
     rows = [*root.header, *root.body]
     if len(rows) > 65_000 or len(a.values) > 65_000:
-        raise InternalError(f"{program.name}: {len(rows)} rows and {len(a.values)} registers exceed a table")
+        raise InternalError(
+            f"{program.name}: {len(rows)} rows and {len(a.values)} registers exceed a table"
+        )
     code = np.zeros((len(rows), 16), np.uint16)
     for i, row in enumerate(rows):
         code[i, : len(row)] = row
@@ -407,7 +460,9 @@ def assemble(phase: Phase, program: Program) -> Table:
     counters = np.array(
         [(register, a.periods.get(c, 1)) for c, register in a.counters.items()], np.int64
     ).reshape(-1, 2)
-    return Table(code, cores, tuple(flags), tuple(a.nodes), tuple(a.names), counters, a.marks, a.pipes)
+    return Table(
+        code, cores, tuple(flags), tuple(a.nodes), tuple(a.names), counters, a.marks, a.pipes
+    )
 
 
 __all__ = ["Table", "assemble"]

@@ -22,7 +22,7 @@ PARTS = (*isa.PIPES, "issue", "latency")
 
 
 def cost_table(device: Device, kind: str, cores: int) -> np.ndarray:
-    """float64[ops, 8] ticks (see readers.cycles) on a device with `cores` active cores of a kind."""
+    """float64[ops, 8] ticks (see readers.cycles) on a device with `cores` active cores."""
     key = ("costs", kind, cores)
     table: np.ndarray | None = device.cache.get(key)
     if table is None:
@@ -31,7 +31,17 @@ def cost_table(device: Device, kind: str, cores: int) -> np.ndarray:
 
 
 def _fill_costs(device: Device, cores: int) -> np.ndarray:
-    from akg_py.ascend.readers.cycles import C_A, C_B, C_C, C_HEAD, C_ISSUE, C_LATENCY, C_START, C_UNIT, TICKS
+    from akg_py.ascend.readers.cycles import (
+        C_A,
+        C_B,
+        C_C,
+        C_HEAD,
+        C_ISSUE,
+        C_LATENCY,
+        C_START,
+        C_UNIT,
+        TICKS,
+    )
 
     d = device
     table = np.zeros((isa.LAST_OP, 8))
@@ -44,7 +54,14 @@ def _fill_costs(device: Device, cores: int) -> np.ndarray:
             row[C_A], row[C_B] = d["mte2.stride_penalty"], d["mte2.odd_row_penalty"]
         elif spec.family in (isa.LOAD_A, isa.LOAD_B):
             row[C_ISSUE], row[C_LATENCY] = d["mte1.issue_cycles"], d["mte1.latency_cycles"]
-            row[C_UNIT] = 1 / d["mte1.l0a_bytes_per_cycle" if spec.family == isa.LOAD_A else "mte1.l0b_bytes_per_cycle"]
+            row[C_UNIT] = (
+                1
+                / d[
+                    "mte1.l0a_bytes_per_cycle"
+                    if spec.family == isa.LOAD_A
+                    else "mte1.l0b_bytes_per_cycle"
+                ]
+            )
         elif spec.family == isa.MMAD:
             row[C_ISSUE], row[C_START] = d["cube.issue_cycles"], d["cube.start_cycles"]
             row[C_UNIT] = d[f"cube.fractal_cycles_{spec.dtypes[1]}"]
@@ -55,7 +72,10 @@ def _fill_costs(device: Device, cores: int) -> np.ndarray:
             row[C_ISSUE], row[C_LATENCY] = d["copy.issue_cycles"], d["copy.read_latency_cycles"]
             row[C_START], row[C_UNIT] = d["copy.minimum_cycles"], 1 / d["copy.bytes_per_cycle"]
             row[C_A] = d["copy.burst_cycles"]
-            row[C_B], row[C_HEAD] = d["copy.misaligned_read_cycles"], d["copy.misaligned_write_cycles"]
+            row[C_B], row[C_HEAD] = (
+                d["copy.misaligned_read_cycles"],
+                d["copy.misaligned_write_cycles"],
+            )
         else:
             head, repeat, tail = d[f"vector.ops.{spec.cost}"]
             if "f16" in spec.dtypes:
@@ -88,10 +108,20 @@ class PhaseTimes:
     port_bytes: np.ndarray
 
 
-def time_phase(program: Program, index: int, *, early_stop: bool = True, costs: np.ndarray | None = None) -> PhaseTimes:
+def time_phase(
+    program: Program, index: int, *, early_stop: bool = True, costs: np.ndarray | None = None
+) -> PhaseTimes:
     """Run the time reader over all cores of a phase."""
     from akg_py.ascend.readers.cycles import TICKS
-    from akg_py.ascend.readers.timing_loop import S_BUSY, S_EXECUTED, S_PORT, S_READ, S_ROWS, S_WRITTEN, simulate_cores
+    from akg_py.ascend.readers.timing_loop import (
+        S_BUSY,
+        S_EXECUTED,
+        S_PORT,
+        S_READ,
+        S_ROWS,
+        S_WRITTEN,
+        simulate_cores,
+    )
 
     phase, table = program.phases[index], program.table(index)
     if costs is None:
@@ -99,16 +129,23 @@ def time_phase(program: Program, index: int, *, early_stop: bool = True, costs: 
     states = _run(program, phase, table, costs, early_stop, simulate_cores)
     pipes = states[:, S_BUSY : S_BUSY + len(isa.PIPES)] / TICKS
     return PhaseTimes(
-        _finish(states) / TICKS, pipes, states[:, S_ROWS], states[:, S_EXECUTED],
-        states[:, S_READ : S_READ + 64].sum(0), states[:, S_WRITTEN : S_WRITTEN + 64].sum(0), states[:, S_PORT],
-    )  # fmt: skip
+        _finish(states) / TICKS,
+        pipes,
+        states[:, S_ROWS],
+        states[:, S_EXECUTED],
+        states[:, S_READ : S_READ + 64].sum(0),
+        states[:, S_WRITTEN : S_WRITTEN + 64].sum(0),
+        states[:, S_PORT],
+    )
 
 
 def _finish(states: np.ndarray) -> np.ndarray:
     return states[:, :16].max(axis=1)  # type: ignore[no-any-return]
 
 
-def _run(program: Program, phase: Phase, table: Table, costs: np.ndarray, early: bool, reader: object) -> np.ndarray:
+def _run(
+    program: Program, phase: Phase, table: Table, costs: np.ndarray, early: bool, reader: object
+) -> np.ndarray:
     from akg_py.ascend.readers.timing_loop import MAX_COUNTERS, N_STATE, PIPES, QUEUE, S_FLAGS
 
     flags = len(table.flags)
@@ -119,20 +156,37 @@ def _run(program: Program, phase: Phase, table: Table, costs: np.ndarray, early:
     work = np.zeros(16 + table.cores.shape[1] + table.marks * snapshot_words + 1, np.int64)
     code = table.code.ctypes.data
     outcome, core, row, detail = reader(  # type: ignore[operator]
-        code, code + table.code.nbytes, table.cores.ctypes.data, table.cores.shape[1], phase.cores,
-        isa.TRAITS.ctypes.data, costs.ctypes.data, flags, table.pipes, table.counters.ctypes.data, len(table.counters), int(early),
-        states.ctypes.data, words, work.ctypes.data, snapshot_words,
-    )  # fmt: skip
+        code,
+        code + table.code.nbytes,
+        table.cores.ctypes.data,
+        table.cores.shape[1],
+        phase.cores,
+        isa.TRAITS.ctypes.data,
+        costs.ctypes.data,
+        flags,
+        table.pipes,
+        table.counters.ctypes.data,
+        len(table.counters),
+        int(early),
+        states.ctypes.data,
+        words,
+        work.ctypes.data,
+        snapshot_words,
+    )
     if outcome:
         from akg_py.ascend.values import describe
 
         reason = {1: 2, 2: 3, 3: 1}[outcome]
-        raise InternalError(f"{program.name}: {describe(program, phase, table, core, reason, row, -1 if outcome == 3 else detail)}")
+        detail = -1 if outcome == 3 else detail
+        why = describe(program, phase, table, core, reason, row, detail)
+        raise InternalError(f"{program.name}: {why}")
     return states
 
 
-def critical_path(program: Program, index: int, core: int, costs: np.ndarray | None = None) -> dict[str, float]:
-    """Cycles of a core's critical path by pipe, "issue" and "latency"; they add up to its cycles."""
+def critical_path(
+    program: Program, index: int, core: int, costs: np.ndarray | None = None
+) -> dict[str, float]:
+    """Cycles of a core's critical path by pipe, "issue" and "latency"; they add up."""
     from akg_py.ascend.readers.cycles import TICKS
     from akg_py.ascend.readers.timing_loop import EMPTY, S_FLAGS, simulate_core
 
@@ -145,9 +199,22 @@ def critical_path(program: Program, index: int, core: int, costs: np.ndarray | N
     parts = np.zeros((len(state), len(PARTS)), np.int64)
     registers, x, code = table.cores[core].copy(), np.zeros(16, np.int64), table.code.ctypes.data
     simulate_core(
-        code, code + table.code.nbytes, registers.ctypes.data, isa.TRAITS.ctypes.data, costs.ctypes.data, flags, table.pipes, 0, 0, 0,
-        state.ctypes.data, x.ctypes.data, 0, 0, parts.ctypes.data,
-    )  # fmt: skip
+        code,
+        code + table.code.nbytes,
+        registers.ctypes.data,
+        isa.TRAITS.ctypes.data,
+        costs.ctypes.data,
+        flags,
+        table.pipes,
+        0,
+        0,
+        0,
+        state.ctypes.data,
+        x.ctypes.data,
+        0,
+        0,
+        parts.ctypes.data,
+    )
     last = int(state[:16].argmax())
     return {name: float(v) / TICKS for name, v in zip(PARTS, parts[last], strict=True)}
 
@@ -157,30 +224,46 @@ def launch_seconds(program: Program) -> float:
     d = program.device
     cube = [p for p in program.phases if p.kind == "aic"]
     if cube:
-        return float(d["launch.matmul_us"] + d["launch.matmul_us_per_core"] * max(p.cores for p in cube)) * 1e-6
+        return (
+            float(
+                d["launch.matmul_us"] + d["launch.matmul_us_per_core"] * max(p.cores for p in cube)
+            )
+            * 1e-6
+        )
     blocks = max((p.cores for p in program.phases), default=1)
     inputs = sum(t.role == "input" for t in program.tensors)
     launch = d["launch.vector_us"] + d["launch.vector_saturation_us"] * (
         1 - math.exp(-(blocks - 1) / d["launch.vector_saturation_cores"])
     )
     spread = (blocks - 1) / max(d.cores("aiv") - 1, 1)
-    prologue = d["launch.prologue_us"] + d["launch.prologue_us_per_input"] * inputs + d["launch.code_fetch_us"] * spread
+    prologue = (
+        d["launch.prologue_us"]
+        + d["launch.prologue_us_per_input"] * inputs
+        + d["launch.code_fetch_us"] * spread
+    )
     return float(launch + prologue) * 1e-6
 
 
-def _hbm(program: Program, read: np.ndarray, written: np.ndarray, touched: set[int], l2: str) -> tuple[int, int]:
+def _hbm(
+    program: Program, read: np.ndarray, written: np.ndarray, touched: set[int], l2: str
+) -> tuple[int, int]:
     """Bytes a phase reads from and writes to HBM.
 
-    Cold: the first touch of each input byte. Both states: what exceeds L2 misses, each byte once, and
-    re-reads of a tensor miss by the same share once the whole working set is larger than L2.
+    Cold: the first touch of each input byte. Both states: what exceeds L2 misses, each byte once,
+    and re-reads of a tensor miss by the same share once the whole working set is larger than L2.
     """
     capacity = program.device.capacity_bytes("L2")
-    footprint = sum(min(t.size_bytes, int(read[8 + t.index]) + int(written[8 + t.index])) for t in program.tensors)
+    footprint = sum(
+        min(t.size_bytes, int(read[8 + t.index]) + int(written[8 + t.index]))
+        for t in program.tensors
+    )
     miss = max(0.0, 1 - capacity / footprint) if footprint else 0.0
     reads = writes = 0.0
     for t in program.tensors:
         once = min(t.size_bytes, int(read[8 + t.index]))
-        first = once if l2 == "cold" and t.role == "input" and t.index not in touched else once * miss
+        first = (
+            once if l2 == "cold" and t.role == "input" and t.index not in touched else once * miss
+        )
         reads += first
         out = min(t.size_bytes, int(written[8 + t.index]))
         writes += out * (1.0 if l2 == "cold" and t.role == "output" and miss else miss)
@@ -198,7 +281,9 @@ def _hbm_seconds(device: Device, kind: str, reads: int, writes: int) -> float:
     return float((reads + writes) / rate) * 1e-6
 
 
-def simulate(program: Program, l2: str = "warm", early_stop: bool = True, attribute: bool = False) -> Cost:
+def simulate(
+    program: Program, l2: str = "warm", early_stop: bool = True, attribute: bool = False
+) -> Cost:
     """Time of a Program with its breakdown.
 
     Args:
@@ -230,7 +315,18 @@ def simulate(program: Program, l2: str = "warm", early_stop: bool = True, attrib
             share = critical or busy
             bound = max(share, key=lambda k: share[k])
         phases.append(
-            PhaseCost(phase.name, phase.kind, phase.cores, seconds, cycles, busy, critical, hbm, port, bound)
+            PhaseCost(
+                phase.name,
+                phase.kind,
+                phase.cores,
+                seconds,
+                cycles,
+                busy,
+                critical,
+                hbm,
+                port,
+                bound,
+            )
         )
         read += times.read
         written += times.written
@@ -240,14 +336,27 @@ def simulate(program: Program, l2: str = "warm", early_stop: bool = True, attrib
     family = "matmul" if any(p.kind == "aic" for p in phases) else "vector"
     residual = float(device[f"residual.{family}"])
     longest = max(phases, key=lambda p: p.seconds, default=None)
-    bound = "launch" if longest is None or launch > max(p.seconds for p in phases) else longest.bound
+    bound = (
+        "launch" if longest is None or launch > max(p.seconds for p in phases) else longest.bound
+    )
     return Cost(
-        seconds, (seconds * (1 - residual), seconds * (1 + residual)), sum(p.cycles for p in phases),
-        _sum(p.busy for p in phases), _sum(p.critical for p in phases), bound, tuple(phases), launch, barrier,
+        seconds,
+        (seconds * (1 - residual), seconds * (1 + residual)),
+        sum(p.cycles for p in phases),
+        _sum(p.busy for p in phases),
+        _sum(p.critical for p in phases),
+        bound,
+        tuple(phases),
+        launch,
+        barrier,
         {t.name: int(read[8 + t.index]) for t in program.tensors},
-        {t.name: int(written[8 + t.index]) for t in program.tensors}, hbm_bytes, l2, "simulated", residual,
+        {t.name: int(written[8 + t.index]) for t in program.tensors},
+        hbm_bytes,
+        l2,
+        "simulated",
+        residual,
         device.parameters[f"residual.{family}"].source,
-    )  # fmt: skip
+    )
 
 
 def _sum(parts: object) -> dict[str, float]:

@@ -16,7 +16,9 @@ OP, PIPE, OPERANDS, ROW = 0, 1, 2, 14
 
 
 def trace(program: Program, phase: int, core: int, limit: int = 1 << 20) -> np.ndarray:
-    """int64[rows, 16]: op, pipe, twelve operands (a flag's number for SET and WAIT), row of the table."""
+    """int64[rows, 16]: op, pipe, twelve operands (a flag's number for SET and WAIT), row of the
+    table.
+    """
     from akg_py.ascend.readers.trace_loop import trace_core
 
     table = program.table(phase)
@@ -31,8 +33,10 @@ def trace(program: Program, phase: int, core: int, limit: int = 1 << 20) -> np.n
     return out[: min(count, limit)]
 
 
-def run_rows(program: Program, rows: np.ndarray, arrays: list[np.ndarray], poison: bool = True) -> None:
-    """Execute resolved instructions on `arrays` in the order given; flags among them are ignored."""
+def run_rows(
+    program: Program, rows: np.ndarray, arrays: list[np.ndarray], poison: bool = True
+) -> None:
+    """Execute resolved instructions on `arrays` in the order given; flags are ignored."""
     from akg_py.ascend.readers import trace_loop
 
     check_arrays(program, arrays)
@@ -42,8 +46,12 @@ def run_rows(program: Program, rows: np.ndarray, arrays: list[np.ndarray], poiso
         memory.poison()
     rows = np.ascontiguousarray(rows)
     bad = trace_loop.run_rows(
-        rows.ctypes.data, len(rows), memory.base.ctypes.data, memory.size.ctypes.data, isa.TRAITS.ctypes.data,
+        rows.ctypes.data,
+        len(rows),
+        memory.base.ctypes.data,
+        memory.size.ctypes.data,
+        isa.TRAITS.ctypes.data,
         memory.work.ctypes.data,
-    )  # fmt: skip
+    )
     if bad >= 0:
         raise InternalError(f"{program.name}: resolved row {bad} leaves its memory")

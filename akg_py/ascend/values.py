@@ -1,7 +1,8 @@
 """Values of a Program: runs the tables of its phases on modelled memories, in compiled code.
 
 Cores of a phase are independent, so threads take them from a list; the bits don't depend on the
-number of threads. Every access is bounds-checked (addresses are real). User arrays are used in place.
+number of threads. Every access is bounds-checked (addresses are real). User arrays are used in
+place.
 """
 
 from __future__ import annotations
@@ -85,13 +86,19 @@ def pool() -> ThreadPoolExecutor:
 def check_arrays(program: Program, arrays: list[np.ndarray]) -> None:
     """Refuse arrays that don't fit the tensors byte for byte."""
     if len(arrays) != len(program.tensors):
-        raise InternalError(f"{program.name} takes {len(program.tensors)} arrays, got {len(arrays)}")
+        raise InternalError(
+            f"{program.name} takes {len(program.tensors)} arrays, got {len(arrays)}"
+        )
     for tensor, array in zip(program.tensors, arrays, strict=True):
         if array.nbytes != tensor.size_bytes or not array.flags.c_contiguous:
-            raise InternalError(f"{tensor.name} needs {tensor.size_bytes} contiguous bytes, got {array.nbytes}")
+            raise InternalError(
+                f"{tensor.name} needs {tensor.size_bytes} contiguous bytes, got {array.nbytes}"
+            )
 
 
-def execute(program: Program, arrays: list[np.ndarray], threads: int | None = None, poison: bool = False) -> None:
+def execute(
+    program: Program, arrays: list[np.ndarray], threads: int | None = None, poison: bool = False
+) -> None:
     """Run the Program on `arrays`, in tensor order; outputs and workspaces are written in place.
 
     Args:
@@ -108,7 +115,12 @@ def execute(program: Program, arrays: list[np.ndarray], threads: int | None = No
 
 
 def _run_phase(
-    program: Program, phase: Phase, table: Table, arrays: list[np.ndarray], threads: int | None, poison: bool
+    program: Program,
+    phase: Phase,
+    table: Table,
+    arrays: list[np.ndarray],
+    threads: int | None,
+    poison: bool,
 ) -> None:
     from akg_py.ascend.readers.values_loop import run_core
 
@@ -134,9 +146,15 @@ def _run_phase(
             if poison:
                 memory.poison(phase.kind)
             result = run_core(
-                code, end, registers[core].ctypes.data, flags.ctypes.data, memory.base.ctypes.data,
-                memory.size.ctypes.data, traits, memory.work.ctypes.data,
-            )  # fmt: skip
+                code,
+                end,
+                registers[core].ctypes.data,
+                flags.ctypes.data,
+                memory.base.ctypes.data,
+                memory.size.ctypes.data,
+                traits,
+                memory.work.ctypes.data,
+            )
             if result[0]:
                 failures.append((core, result))
 
@@ -147,16 +165,21 @@ def _run_phase(
         other.result()
     if failures:
         core, (outcome, row, detail, _) = min(failures)
-        raise InternalError(f"{program.name}: {describe(program, phase, table, core, outcome, row, detail)}")
+        raise InternalError(
+            f"{program.name}: {describe(program, phase, table, core, outcome, row, detail)}"
+        )
 
 
-def describe(program: Program, phase: Phase, table: Table, core: int, outcome: int, row: int, detail: int) -> str:
+def describe(
+    program: Program, phase: Phase, table: Table, core: int, outcome: int, row: int, detail: int
+) -> str:
     """Why a core stopped, in words."""
     text = table.format_row(row, program, phase)
     if outcome == 1:
         what = f"access {detail} leaves its memory" if detail >= 0 else "no such flag"
     else:
-        what = f"flag {detail} is {'waited for but not set (deadlock)' if outcome == 2 else 'set twice'}"
+        reason = "waited for but not set (deadlock)" if outcome == 2 else "set twice"
+        what = f"flag {detail} is {reason}"
     return f"phase {phase.name}, core {core}: {what}: {text}"
 
 

@@ -15,11 +15,15 @@ from typing import Any
 
 import numba
 from llvmlite import ir
-from numba.core import caching, types
+from numba.core import caching, cgutils, types
 from numba.extending import intrinsic
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_ENGINE = (_PACKAGE / "ascend" / "readers", _PACKAGE / "codegen" / "memory.py", _PACKAGE / "ascend" / "isa.py")
+_ENGINE = (
+    _PACKAGE / "ascend" / "readers",
+    _PACKAGE / "codegen" / "memory.py",
+    _PACKAGE / "ascend" / "isa.py",
+)
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F32 = ir.FloatType()
@@ -35,7 +39,7 @@ def engine_stamp() -> str:
     return digest.hexdigest()
 
 
-class _EngineLocator(caching.InTreeCacheLocator):  # type: ignore[misc]
+class _EngineLocator(caching.InTreeCacheLocator):
     """Cache beside the source, keyed by `engine_stamp` instead of the file's own time."""
 
     def get_source_stamp(self) -> str:
@@ -43,40 +47,56 @@ class _EngineLocator(caching.InTreeCacheLocator):  # type: ignore[misc]
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> Any:
-        if Path(py_file).parent != _ENGINE[0]:
-            return None
-        return super().from_function(py_func, py_file)
+        inherited: Any = super().from_function
+        return inherited(py_func, py_file) if Path(py_file).parent == _ENGINE[0] else None
 
 
-class _EngineUserLocator(caching.UserWideCacheLocator):  # type: ignore[misc]
+class _EngineUserLocator(caching.UserWideCacheLocator):
     """The same in the user's cache directory, for read-only installations."""
 
-    get_source_stamp = _EngineLocator.get_source_stamp
-    from_function = classmethod(_EngineLocator.from_function.__func__)
+    def get_source_stamp(self) -> str:
+        return engine_stamp()
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> Any:
+        inherited: Any = super().from_function
+        return inherited(py_func, py_file) if Path(py_file).parent == _ENGINE[0] else None
 
 
 caching.CacheImpl._locator_classes[:0] = [_EngineLocator, _EngineUserLocator]
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any]) -> Any:
     """An entry point: compiled once per installation, GIL-free."""
-    return numba.njit(cache=True, nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+    return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
 
 
-def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+def inlined(function: Callable[..., Any]) -> Any:
     """A helper inside a reader: scalars in, scalars out, always inlined."""
-    return numba.njit(forceinline=True, nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+    return numba.njit(forceinline=True, nogil=True, error_model="numpy")(function)
 
 
-def called(function: Callable[..., Any]) -> Callable[..., Any]:
+def called(function: Callable[..., Any]) -> Any:
     """A helper that stays a function of its own."""
-    return numba.njit(nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+    return numba.njit(nogil=True, error_model="numpy")(function)
 
 
-def entry(arguments: int) -> Callable[[Callable[..., Any]], Any]:
-    """A C function of int64 arguments, compiled when defined and cached; `.address` is what `invoke` takes."""
+def entry(arguments: int) -> Any:
+    """A C function of int64 arguments, compiled when defined and cached; `.address` is what
+    `invoke` takes.
+    """
     signature = types.void(*[types.int64] * arguments)
-    return numba.cfunc(signature, cache=True, error_model="numpy")  # type: ignore[no-any-return]
+    return numba.cfunc(signature, cache=True, error_model="numpy")
+
+
+def machine(function: Callable[..., Any]) -> Any:
+    """numba's `intrinsic`: a function that is given as LLVM IR."""
+    return intrinsic(function)
+
+
+def slot_of(builder: ir.IRBuilder, kind: ir.Type) -> ir.Value:
+    """Stack space for one value, allocated in the function's entry."""
+    return cgutils.alloca_once(builder, kind)  # type: ignore[no-untyped-call]
 
 
 def pointer(builder: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
@@ -96,7 +116,7 @@ def store(builder: ir.IRBuilder, value: ir.Value, address: ir.Value, align: int 
     builder.store(value, pointer(builder, address, value.type)).align = align
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@machine
 def ld(typingctx: Any, address: Any) -> Any:
     """The int64 at `address`."""
 
@@ -106,7 +126,7 @@ def ld(typingctx: Any, address: Any) -> Any:
     return types.int64(types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@machine
 def st(typingctx: Any, address: Any, value: Any) -> Any:
     """Store an int64."""
 
@@ -117,7 +137,7 @@ def st(typingctx: Any, address: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@machine
 def invoke(typingctx: Any, function: Any, a: Any, b: Any, c: Any, d: Any, e: Any) -> Any:
     """Call the C function at an address with five int64; its code is shared by all readers."""
 
@@ -129,7 +149,7 @@ def invoke(typingctx: Any, function: Any, a: Any, b: Any, c: Any, d: Any, e: Any
     return types.void(*[types.int64] * 6), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@machine
 def ldu(typingctx: Any, address: Any) -> Any:
     """The int64 at any `address`."""
 
@@ -139,7 +159,7 @@ def ldu(typingctx: Any, address: Any) -> Any:
     return types.int64(types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@machine
 def stu(typingctx: Any, address: Any, value: Any) -> Any:
     """Store an int64 at any address."""
 
@@ -150,7 +170,7 @@ def stu(typingctx: Any, address: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@machine
 def ldf(typingctx: Any, address: Any) -> Any:
     """The float64 at `address`."""
 
@@ -160,7 +180,7 @@ def ldf(typingctx: Any, address: Any) -> Any:
     return types.float64(types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@machine
 def col(typingctx: Any, row: Any, column: Any) -> Any:
     """Column `column` (uint16) of the table row at address `row`."""
 
@@ -171,7 +191,7 @@ def col(typingctx: Any, row: Any, column: Any) -> Any:
     return types.int64(types.int64, types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@machine
 def ld8(typingctx: Any, address: Any) -> Any:
     """The byte at `address`."""
 
@@ -181,7 +201,7 @@ def ld8(typingctx: Any, address: Any) -> Any:
     return types.int64(types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@machine
 def st8(typingctx: Any, address: Any, value: Any) -> Any:
     """Store a byte."""
 
@@ -192,7 +212,7 @@ def st8(typingctx: Any, address: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@machine
 def st16(typingctx: Any, address: Any, value: Any) -> Any:
     """Store two bytes."""
 
@@ -203,7 +223,7 @@ def st16(typingctx: Any, address: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@machine
 def move(typingctx: Any, dst: Any, src: Any, count: Any) -> Any:
     """Copy `count` bytes between regions that don't overlap."""
 
@@ -220,7 +240,7 @@ def move(typingctx: Any, dst: Any, src: Any, count: Any) -> Any:
 def _block_copy(name: str, size: int) -> Any:
     kind = ir.VectorType(I32, size // 4)
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @machine
     def copy(typingctx: Any, dst: Any, src: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             store(builder, load(builder, args[1], kind), args[0])
@@ -236,13 +256,13 @@ move32 = _block_copy("move32", 32)
 move64 = _block_copy("move64", 64)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@machine
 def udiv(typingctx: Any, a: Any, b: Any) -> Any:
     """Floor division; 32-bit and unsigned where both operands allow it, 0 for a zero divisor."""
     return types.int64(types.int64, types.int64), functools.partial(_divide, False)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@machine
 def urem(typingctx: Any, a: Any, b: Any) -> Any:
     """Floor remainder, as `udiv`."""
     return types.int64(types.int64, types.int64), functools.partial(_divide, True)

@@ -1,4 +1,6 @@
-"""Random faults in a Program: dropped flags, shifted addresses, swapped slots, wrong sizes and trips."""
+"""Random faults in a Program: dropped flags, shifted addresses, swapped slots, wrong sizes and
+trips.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ from akg_py.ascend.isa import INSTRUCTIONS
 from akg_py.ascend.program import Instruction, Node, Program, Repeat, SetFlag, WaitFlag, walk
 from akg_py.ir.expr import maximum, substitute
 
-KINDS = ("drop flag", "drop both", "wrong event", "shift address", "swap slot", "size", "trips", "swap rows", "stride")
+KINDS = (
+    "drop flag",
+    "drop both",
+    "wrong event",
+    "shift address",
+    "swap slot",
+    "size",
+    "trips",
+    "swap rows",
+    "stride",
+)
 
 
 def rewrite(nodes: tuple[Node, ...], change) -> tuple[Node, ...]:
@@ -30,7 +42,9 @@ def with_body(program: Program, body: tuple[Node, ...]) -> Program:
 
 
 def mutate(program: Program, kind: str, rng: np.random.Generator) -> tuple[Program, str] | None:
-    """A mutant of the first phase, with what was changed; None if this draw has nothing to change."""
+    """A mutant of the first phase, with what was changed; None if this draw has nothing to
+    change.
+    """
     phase = program.phases[0]
     nodes = list(walk(phase.body))
     flags = [n for n in nodes if isinstance(n, (SetFlag, WaitFlag))]
@@ -40,11 +54,15 @@ def mutate(program: Program, kind: str, rng: np.random.Generator) -> tuple[Progr
     target: Node
     if kind == "drop flag":
         target = pick(flags)
-        return with_body(program, rewrite(phase.body, lambda n: () if n is target else (n,))), f"{kind} {target}"
+        return with_body(
+            program, rewrite(phase.body, lambda n: () if n is target else (n,))
+        ), f"{kind} {target}"
     if kind == "drop both":
         flag = pick(flags).flag
         gone = lambda n: isinstance(n, (SetFlag, WaitFlag)) and n.flag == flag  # noqa: E731
-        return with_body(program, rewrite(phase.body, lambda n: () if gone(n) else (n,))), f"{kind} {flag}"
+        return with_body(
+            program, rewrite(phase.body, lambda n: () if gone(n) else (n,))
+        ), f"{kind} {flag}"
     if kind == "wrong event":
         target = pick(flags)
         events = next(f.events for f in phase.flags if f.first <= target.flag < f.first + f.events)
@@ -66,7 +84,12 @@ def mutate(program: Program, kind: str, rng: np.random.Generator) -> tuple[Progr
     else:
         target = pick(instructions)
         spec = INSTRUCTIONS[target.op]
-        roles = {"shift address": ("dst", "src", "inout"), "swap slot": ("dst", "src", "inout"), "size": ("size",), "stride": ("stride",)}
+        roles = {
+            "shift address": ("dst", "src", "inout"),
+            "swap slot": ("dst", "src", "inout"),
+            "size": ("size",),
+            "stride": ("stride",),
+        }
         columns = [i for i, o in enumerate(spec.operands) if o.role in roles[kind]]
         if not columns:
             return None
@@ -76,7 +99,9 @@ def mutate(program: Program, kind: str, rng: np.random.Generator) -> tuple[Progr
             counters = {c: c + 1 for r in repeats for c in r.counters}
             operands[i] = substitute(operands[i], counters)
         elif kind == "shift address":
-            operands[i] = operands[i] + int(rng.choice([-512, -64, -32, 2, 4, 16, 32, 64, 512, 1024, 4096]))
+            operands[i] = operands[i] + int(
+                rng.choice([-512, -64, -32, 2, 4, 16, 32, 64, 512, 1024, 4096])
+            )
         elif kind == "size":
             operands[i] = maximum(operands[i] + int(rng.choice([-16, -1, 1, 16])), 0)
         else:
@@ -85,5 +110,3 @@ def mutate(program: Program, kind: str, rng: np.random.Generator) -> tuple[Progr
         kind = f"{kind} {spec.op} {spec.operands[i].name}"
     body = rewrite(phase.body, lambda n: (replaced,) if n is target else (n,))
     return with_body(program, body), f"{kind} {target!r}"[:200]
-
-

@@ -5,7 +5,18 @@ from __future__ import annotations
 from akg_py import dtypes
 from akg_py.ascend import instructions as ins
 from akg_py.ascend.device import load_device
-from akg_py.ascend.program import Flag, GlobalTensor, LocalBuffer, Node, Phase, Program, Repeat, SetFlag, WaitFlag, address
+from akg_py.ascend.program import (
+    Flag,
+    GlobalTensor,
+    LocalBuffer,
+    Node,
+    Phase,
+    Program,
+    Repeat,
+    SetFlag,
+    WaitFlag,
+    address,
+)
 from akg_py.ir.expr import Expr, Var, ceildiv, const, minimum
 
 DEVICE = "ascend910b3"
@@ -30,7 +41,9 @@ def set_flag(f: Flag, event: Expr | int = 0, origin: object = None) -> SetFlag:
 
 
 def wait_flag(f: Flag, event: Expr | int = 0, origin: object = None) -> WaitFlag:
-    return WaitFlag(f.src, f.dst, f.first, const(event) if isinstance(event, int) else event, origin)
+    return WaitFlag(
+        f.src, f.dst, f.first, const(event) if isinstance(event, int) else event, origin
+    )
 
 
 def free(*flags: Flag) -> list[Node]:
@@ -44,10 +57,23 @@ def drain(*flags: Flag) -> list[Node]:
 
 
 def matmul(
-    M: int, N: int, K: int, dtype: str = "float16", out: str = "float16", *, tile: tuple[int, int, int, int] = (128, 256, 256, 64),
-    cores: int = 20, copies: int = 2, l0c_copies: int = 1, trans_a: bool = False, trans_b: bool = False, relu: bool = False,
-) -> Program:  # fmt: skip
-    """C[M, N] = A B, blocks of tile[0] x tile[1] dealt to cores, K in L1 tiles of tile[2], L0 steps of tile[3]."""
+    M: int,
+    N: int,
+    K: int,
+    dtype: str = "float16",
+    out: str = "float16",
+    *,
+    tile: tuple[int, int, int, int] = (128, 256, 256, 64),
+    cores: int = 20,
+    copies: int = 2,
+    l0c_copies: int = 1,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    relu: bool = False,
+) -> Program:
+    """C[M, N] = A B, blocks of tile[0] x tile[1] dealt to cores, K in L1 tiles of tile[2], L0
+    steps of tile[3].
+    """
     bm, bn, kl1, kl0 = tile
     es, eo = dtypes.size_bytes(dtype), dtypes.size_bytes(out)
     c0 = 32 // es
@@ -59,7 +85,11 @@ def matmul(
     cores = min(cores, total)
     core = Var("core", lo=0, hi=cores - 1)
     per = -(-total // cores)
-    i, kt, ks = Var("i", lo=0, hi=per - 1), Var("kt", lo=0, hi=-(-K // kl1) - 1), Var("ks", lo=0, hi=kl1 // kl0 - 1)
+    i, kt, ks = (
+        Var("i", lo=0, hi=per - 1),
+        Var("kt", lo=0, hi=-(-K // kl1) - 1),
+        Var("ks", lo=0, hi=kl1 // kl0 - 1),
+    )
     tiles, steps, outs = Var("tiles", lo=0), Var("steps", lo=0), Var("outs", lo=0)
     f = Flags()
     l1_full, l1_free = f.pair("MTE2", "MTE1", copies), f.pair("MTE1", "MTE2", copies)
@@ -70,10 +100,14 @@ def matmul(
         return -(-cols // c0) * c0 * es * (-(-rows // 16) * 16)
 
     a1 = LocalBuffer("a1", "L1", 0, max(span(bm, kl1), span(kl1, bm)), copies, dtype)
-    b1 = LocalBuffer("b1", "L1", a1.size_bytes * copies, max(span(kl1, bn), span(bn, kl1)), copies, dtype)
+    b1 = LocalBuffer(
+        "b1", "L1", a1.size_bytes * copies, max(span(kl1, bn), span(bn, kl1)), copies, dtype
+    )
     a0 = LocalBuffer("a0", "L0A", 0, span(bm, kl0), copies, dtype)
     b0 = LocalBuffer("b0", "L0B", 0, span(bn, kl0), copies, dtype)
-    l0c = LocalBuffer("c0", "L0C", 0, -(-bm // 16) * 16 * (-(-bn // 16) * 16) * 4, l0c_copies, "float32")
+    l0c = LocalBuffer(
+        "c0", "L0C", 0, -(-bm // 16) * 16 * (-(-bn // 16) * 16) * 4, l0c_copies, "float32"
+    )
     block = core * per + i
     row, column = block // nb * bm, block % nb * bn
     m, n = minimum(bm, M - row), minimum(bn, N - column)
@@ -86,16 +120,52 @@ def matmul(
     at_c0 = address("L0C", sc * l0c.size_bytes)
     m16, n16, k16 = (ceildiv(x, 16) * 16 for x in (m, n, kk))
     if trans_a:
-        load1 = ins.nd2nz(at_a1, address(a, kt * (kl1 * M * es) + row * es), kk, m, M * es, k16 * 32, dtype, "load A")
+        load1 = ins.nd2nz(
+            at_a1,
+            address(a, kt * (kl1 * M * es) + row * es),
+            kk,
+            m,
+            M * es,
+            k16 * 32,
+            dtype,
+            "load A",
+        )
         part_a, stride_a = at_a1 + ks * (kl0 * 32), k16 * 32
     else:
-        load1 = ins.nd2nz(at_a1, address(a, row * (K * es) + kt * (kl1 * es)), m, kk, K * es, m16 * 32, dtype, "load A")
+        load1 = ins.nd2nz(
+            at_a1,
+            address(a, row * (K * es) + kt * (kl1 * es)),
+            m,
+            kk,
+            K * es,
+            m16 * 32,
+            dtype,
+            "load A",
+        )
         part_a, stride_a = at_a1 + ks * (kl0 // c0) * (m16 * 32), m16 * 32
     if trans_b:
-        load2 = ins.nd2nz(at_b1, address(b, column * (K * es) + kt * (kl1 * es)), n, kk, K * es, n16 * 32, dtype, "load B")
+        load2 = ins.nd2nz(
+            at_b1,
+            address(b, column * (K * es) + kt * (kl1 * es)),
+            n,
+            kk,
+            K * es,
+            n16 * 32,
+            dtype,
+            "load B",
+        )
         part_b, stride_b = at_b1 + ks * (kl0 // c0) * (n16 * 32), n16 * 32
     else:
-        load2 = ins.nd2nz(at_b1, address(b, kt * (kl1 * N * es) + column * es), kk, n, N * es, k16 * 32, dtype, "load B")
+        load2 = ins.nd2nz(
+            at_b1,
+            address(b, kt * (kl1 * N * es) + column * es),
+            kk,
+            n,
+            N * es,
+            k16 * 32,
+            dtype,
+            "load B",
+        )
         part_b, stride_b = at_b1 + ks * (kl0 * 32), k16 * 32
     step: tuple[Node, ...] = (
         wait_flag(l0_free, s0),
@@ -120,7 +190,17 @@ def matmul(
         Repeat(kt, const(-(-K // kl1)), k_tile, (tiles,)),
         set_flag(c_full, sc),
         wait_flag(c_full, sc),
-        ins.fix(address(c, row * (N * eo) + column * eo), at_c0, m, n, N * eo, m16 * 64, out, relu, origin="store C"),
+        ins.fix(
+            address(c, row * (N * eo) + column * eo),
+            at_c0,
+            m,
+            n,
+            N * eo,
+            m16 * 64,
+            out,
+            relu,
+            origin="store C",
+        ),
         set_flag(c_free, sc),
     )
     body = (
@@ -133,12 +213,23 @@ def matmul(
 
 
 def elementwise(
-    total: int, op: str = "VADD", dtype: str = "float32", *, tile: int = 4096, cores: int = 40, copies: int = 2,
-) -> Program:  # fmt: skip
-    """C = A op B over `total` elements in tiles of `tile` (a multiple of 64 lanes of 4 B), dealt in chunks."""
+    total: int,
+    op: str = "VADD",
+    dtype: str = "float32",
+    *,
+    tile: int = 4096,
+    cores: int = 40,
+    copies: int = 2,
+) -> Program:
+    """C = A op B over `total` elements in tiles of `tile` (a multiple of 64 lanes of 4 B), dealt
+    in chunks.
+    """
     es = dtypes.size_bytes(dtype)
     lanes = 256 // es
-    a, b, c = (GlobalTensor(n, dtype, (total,), r, i) for i, (n, r) in enumerate((("A", "input"), ("B", "input"), ("C", "output"))))
+    a, b, c = (
+        GlobalTensor(n, dtype, (total,), r, i)
+        for i, (n, r) in enumerate((("A", "input"), ("B", "input"), ("C", "output")))
+    )
     tiles = -(-total // tile)
     cores = min(cores, tiles)
     per = -(-tiles // cores)
@@ -147,7 +238,10 @@ def elementwise(
     f = Flags()
     full, free_in = f.pair("MTE2", "V", copies), f.pair("V", "MTE2", copies)
     ready, free_out = f.pair("V", "MTE3", copies), f.pair("MTE3", "V", copies)
-    buffers = tuple(LocalBuffer(n, "UB", k * tile * es * copies, tile * es, copies, dtype) for k, n in enumerate("abc"))
+    buffers = tuple(
+        LocalBuffer(n, "UB", k * tile * es * copies, tile * es, copies, dtype)
+        for k, n in enumerate("abc")
+    )
     s = seen % copies
     at = [address("UB", x.offset_bytes + s * x.size_bytes) for x in buffers]
     start = (core * per + i) * tile
@@ -157,7 +251,8 @@ def elementwise(
     body = (
         *free(free_in, free_out),
         Repeat(
-            i, minimum(per, tiles - core * per),
+            i,
+            minimum(per, tiles - core * per),
             (
                 wait_flag(free_in, s),
                 ins.copy(at[0], address(a, start * es), 1, n * es, 0, 0, "MTE2", "load A"),
@@ -165,8 +260,18 @@ def elementwise(
                 set_flag(full, s),
                 wait_flag(full, s),
                 wait_flag(free_out, s),
-                ins.vector(op, dtype, at[2], at[0], at[1], lanes=lanes, repeats=whole, origin="add"),
-                ins.vector(op, dtype, at[2] + whole * 256, at[0] + whole * 256, at[1] + whole * 256, lanes=tail, origin="add tail"),
+                ins.vector(
+                    op, dtype, at[2], at[0], at[1], lanes=lanes, repeats=whole, origin="add"
+                ),
+                ins.vector(
+                    op,
+                    dtype,
+                    at[2] + whole * 256,
+                    at[0] + whole * 256,
+                    at[1] + whole * 256,
+                    lanes=tail,
+                    origin="add tail",
+                ),
                 set_flag(free_in, s),
                 set_flag(ready, s),
                 wait_flag(ready, s),
@@ -176,18 +281,25 @@ def elementwise(
             (seen,),
         ),
         *drain(free_in, free_out),
-    )  # fmt: skip
+    )
     phase = Phase("elementwise", "aiv", core, cores, body, tuple(f.all), buffers)
     return Program(f"{op.lower()}_{total}_{dtype}", load_device(DEVICE), (a, b, c), (phase,))
 
 
-def layer_norm(rows: int, D: int, *, tile: int = 8, cores: int = 40, copies: int = 2, eps: float = 1e-5) -> Program:
+def layer_norm(
+    rows: int, D: int, *, tile: int = 8, cores: int = 40, copies: int = 2, eps: float = 1e-5
+) -> Program:
     """y = (x - mean) / sqrt(var + eps) * gamma + beta along D, float32, `tile` rows at a time."""
     pitch = -(-D * 4 // 32) * 32
     x, gamma, beta, y = (
         GlobalTensor(n, "float32", shape, role, k)
         for k, (n, shape, role) in enumerate(
-            (("x", (rows, D), "input"), ("gamma", (D,), "input"), ("beta", (D,), "input"), ("y", (rows, D), "output"))
+            (
+                ("x", (rows, D), "input"),
+                ("gamma", (D,), "input"),
+                ("beta", (D,), "input"),
+                ("y", (rows, D), "output"),
+            )
         )
     )
     tiles = -(-rows // tile)
@@ -203,13 +315,22 @@ def layer_norm(rows: int, D: int, *, tile: int = 8, cores: int = 40, copies: int
     buffers: list[LocalBuffer] = []
     offset = 0
     for name, size, n in (
-        ("x", tile * pitch, copies), ("y", tile * pitch, copies), ("gamma", pitch, 1), ("beta", pitch, 1),
-        ("square", tile * 256, 1), ("acc", tile * 256, 1), ("stat", -(-tile * 4 // 32) * 32, 1), ("wide", -(-tile // 8) * 256, 1),
-    ):  # fmt: skip
+        ("x", tile * pitch, copies),
+        ("y", tile * pitch, copies),
+        ("gamma", pitch, 1),
+        ("beta", pitch, 1),
+        ("square", tile * 256, 1),
+        ("acc", tile * 256, 1),
+        ("stat", -(-tile * 4 // 32) * 32, 1),
+        ("wide", -(-tile // 8) * 256, 1),
+    ):
         buffers.append(LocalBuffer(name, "UB", offset, size, n, "float32"))
         offset += size * n
     s = seen % copies
-    at = {b.name: address("UB", b.offset_bytes + (s * b.size_bytes if b.copies > 1 else 0)) for b in buffers}
+    at = {
+        b.name: address("UB", b.offset_bytes + (s * b.size_bytes if b.copies > 1 else 0))
+        for b in buffers
+    }
     start = (core * per + i) * tile
     r = minimum(tile, rows - start)
 
@@ -235,24 +356,59 @@ def layer_norm(rows: int, D: int, *, tile: int = 8, cores: int = 40, copies: int
         *free(free_in, free_out),
         wait_flag(params),
         Repeat(
-            i, minimum(per, tiles - core * per),
+            i,
+            minimum(per, tiles - core * per),
             (
                 wait_flag(free_in, s),
-                ins.copy(at["x"], address(x, start * (D * 4)), r, D * 4, pitch, D * 4, "MTE2", "load x"),
+                ins.copy(
+                    at["x"], address(x, start * (D * 4)), r, D * 4, pitch, D * 4, "MTE2", "load x"
+                ),
                 set_flag(full, s),
                 wait_flag(full, s),
                 vec("VDUP", at["acc"], 0, ins.immediate(0, "f32"), lanes=64, repeats=r),
-                over_chunks("j1", lambda at_j, n: vec("VADD", at["acc"], at["acc"], at["x"] + at_j, lanes=n, repeats=r, rep=(256, 256, pitch))),
+                over_chunks(
+                    "j1",
+                    lambda at_j, n: vec(
+                        "VADD",
+                        at["acc"],
+                        at["acc"],
+                        at["x"] + at_j,
+                        lanes=n,
+                        repeats=r,
+                        rep=(256, 256, pitch),
+                    ),
+                ),
                 *statistic(),
                 ins.brcb(at["wide"], at["stat"], r, "float32", "mean"),
                 wait_flag(free_out, s),
-                over_chunks("j2", lambda at_j, n: vec("VSUB", at["y"] + at_j, at["x"] + at_j, at["wide"], lanes=n, repeats=r, **wide)),
+                over_chunks(
+                    "j2",
+                    lambda at_j, n: vec(
+                        "VSUB",
+                        at["y"] + at_j,
+                        at["x"] + at_j,
+                        at["wide"],
+                        lanes=n,
+                        repeats=r,
+                        **wide,
+                    ),
+                ),
                 set_flag(free_in, s),
                 vec("VDUP", at["acc"], 0, ins.immediate(0, "f32"), lanes=64, repeats=r),
                 over_chunks(
                     "j3",
-                    lambda at_j, n: vec("VMUL", at["square"], at["y"] + at_j, at["y"] + at_j, lanes=n, repeats=r, rep=(256, pitch, pitch)),
-                    lambda at_j, n: vec("VADD", at["acc"], at["acc"], at["square"], lanes=n, repeats=r),
+                    lambda at_j, n: vec(
+                        "VMUL",
+                        at["square"],
+                        at["y"] + at_j,
+                        at["y"] + at_j,
+                        lanes=n,
+                        repeats=r,
+                        rep=(256, pitch, pitch),
+                    ),
+                    lambda at_j, n: vec(
+                        "VADD", at["acc"], at["acc"], at["square"], lanes=n, repeats=r
+                    ),
                 ),
                 *statistic(),
                 vec("VADDS", at["stat"], at["stat"], ins.immediate(eps, "f32"), lanes=r),
@@ -261,18 +417,44 @@ def layer_norm(rows: int, D: int, *, tile: int = 8, cores: int = 40, copies: int
                 ins.brcb(at["wide"], at["stat"], r, "float32", "rstd"),
                 over_chunks(
                     "j4",
-                    lambda at_j, n: vec("VMUL", at["y"] + at_j, at["y"] + at_j, at["wide"], lanes=n, repeats=r, **wide),
-                    lambda at_j, n: vec("VMUL", at["y"] + at_j, at["y"] + at_j, at["gamma"] + at_j, lanes=n, repeats=r, rep=(pitch, pitch, 0)),
-                    lambda at_j, n: vec("VADD", at["y"] + at_j, at["y"] + at_j, at["beta"] + at_j, lanes=n, repeats=r, rep=(pitch, pitch, 0)),
+                    lambda at_j, n: vec(
+                        "VMUL",
+                        at["y"] + at_j,
+                        at["y"] + at_j,
+                        at["wide"],
+                        lanes=n,
+                        repeats=r,
+                        **wide,
+                    ),
+                    lambda at_j, n: vec(
+                        "VMUL",
+                        at["y"] + at_j,
+                        at["y"] + at_j,
+                        at["gamma"] + at_j,
+                        lanes=n,
+                        repeats=r,
+                        rep=(pitch, pitch, 0),
+                    ),
+                    lambda at_j, n: vec(
+                        "VADD",
+                        at["y"] + at_j,
+                        at["y"] + at_j,
+                        at["beta"] + at_j,
+                        lanes=n,
+                        repeats=r,
+                        rep=(pitch, pitch, 0),
+                    ),
                 ),
                 set_flag(ready, s),
                 wait_flag(ready, s),
-                ins.copy(address(y, start * (D * 4)), at["y"], r, D * 4, D * 4, pitch, "MTE3", "store y"),
+                ins.copy(
+                    address(y, start * (D * 4)), at["y"], r, D * 4, D * 4, pitch, "MTE3", "store y"
+                ),
                 set_flag(free_out, s),
             ),
             (seen,),
         ),
         *drain(free_in, free_out),
-    )  # fmt: skip
+    )
     phase = Phase("layer_norm", "aiv", core, cores, body, tuple(f.all), tuple(buffers))
     return Program(f"layer_norm_{rows}x{D}", load_device(DEVICE), (x, gamma, beta, y), (phase,))

@@ -1,4 +1,6 @@
-"""Checks: clean Programs are clean, every kind of fault is named, harmful mutants don't get through."""
+"""Checks: clean Programs are clean, every kind of fault is named, harmful mutants don't get
+through.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,16 @@ from akg_py.ascend import instructions as ins
 from akg_py.ascend import values
 from akg_py.ascend.check import check
 from akg_py.ascend.device import load_device
-from akg_py.ascend.program import Flag, GlobalTensor, Instruction, Phase, Program, SetFlag, WaitFlag, address
+from akg_py.ascend.program import (
+    Flag,
+    GlobalTensor,
+    Instruction,
+    Phase,
+    Program,
+    SetFlag,
+    WaitFlag,
+    address,
+)
 from akg_py.errors import InternalError
 from akg_py.ir.expr import Var, const
 
@@ -21,7 +32,9 @@ DEVICE = "ascend910b3"
 
 def mutants_of(name):
     return {
-        "matmul": lambda: matmul(72, 40, 80, "float16", "float32", tile=(32, 32, 32, 16), cores=2, l0c_copies=2),
+        "matmul": lambda: matmul(
+            72, 40, 80, "float16", "float32", tile=(32, 32, 32, 16), cores=2, l0c_copies=2
+        ),
         "layer_norm": lambda: layer_norm(22, 77, tile=4, cores=2),
     }[name]()
 
@@ -38,11 +51,15 @@ def arrays_for(program, rng):
 @pytest.mark.parametrize(
     "program",
     [
-        matmul(128, 128, 64, tile=(64, 64, 32, 16)), matmul(200, 120, 100, "float32", "float32", tile=(64, 64, 64, 32), l0c_copies=2),
-        matmul(90, 100, 70, tile=(32, 48, 32, 16), trans_a=True, trans_b=True), layer_norm(37, 77), layer_norm(9, 1000), elementwise(10_003),
+        matmul(128, 128, 64, tile=(64, 64, 32, 16)),
+        matmul(200, 120, 100, "float32", "float32", tile=(64, 64, 64, 32), l0c_copies=2),
+        matmul(90, 100, 70, tile=(32, 48, 32, 16), trans_a=True, trans_b=True),
+        layer_norm(37, 77),
+        layer_norm(9, 1000),
+        elementwise(10_003),
     ],
     ids=lambda p: p.name,
-)  # fmt: skip
+)
 def test_right_programs_are_clean(program):
     rng = np.random.default_rng(0)
     arrays = arrays_for(program, rng)
@@ -52,7 +69,9 @@ def test_right_programs_are_clean(program):
 
 
 def run_mutants(name, count, seed):
-    """(harmful by checks or values, missed): a mutant seen by neither must survive every legal order."""
+    """(harmful by checks or values, missed): a mutant seen by neither must survive every legal
+    order.
+    """
     program, rng = mutants_of(name), np.random.default_rng(seed)
     arrays = arrays_for(program, rng)
     expected = [a.copy() for a in arrays]
@@ -66,7 +85,9 @@ def run_mutants(name, count, seed):
         got = [a.copy() for a in arrays]
         try:
             values.execute(mutant, got, threads=1, poison=True)
-            differs = any(not np.array_equal(a, b, equal_nan=True) for a, b in zip(got, expected, strict=True))
+            differs = any(
+                not np.array_equal(a, b, equal_nan=True) for a, b in zip(got, expected, strict=True)
+            )
         except InternalError:
             differs = True
         if differs or check(mutant):
@@ -99,12 +120,14 @@ def test_every_needed_flag_is_missed_by_the_checks(name):
         mine = range(flag.first, flag.first + flag.events)
         found = []
         for kinds in ((SetFlag,), (WaitFlag,), (SetFlag, WaitFlag)):
-            gone = lambda n, kinds=kinds: isinstance(n, kinds) and n.flag in mine  # noqa: E731
+            gone = lambda n, kinds=kinds: isinstance(n, kinds) and n.flag in mine  # noqa: E731, B023
             body = rewrite(program.phases[0].body, lambda n, gone=gone: () if gone(n) else (n,))
             found.append({f.kind for f in check(with_body(program, body))})
         assert "flag left over" in found[1] or "flag set twice" in found[1]
         assert "deadlock" in found[0]
-        if not (name == "layer_norm" and flag.first == 0):  # gamma and beta come on the same queue as x
+        if not (
+            name == "layer_norm" and flag.first == 0
+        ):  # gamma and beta come on the same queue as x
             assert any("race" in k for k in found[2]), flag
 
 
@@ -151,7 +174,9 @@ def test_kinds():
 
 
 def vector(dst, src, **options):
-    return ins.vector("VADDS", "float32", address("UB", dst), address("UB", src), 0, origin="user.py:5", **options)
+    return ins.vector(
+        "VADDS", "float32", address("UB", dst), address("UB", src), 0, origin="user.py:5", **options
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +189,12 @@ def vector(dst, src, **options):
         (vector(196608 - 32, 0, lanes=64), "bounds"),
         (vector(1024, 0, lanes=8, rep=(32, 32, 0)), ""),
         (vector(0, 0, lanes=64), ""),
-        (ins.vector("VADDS", "float32", address("UB", 1028), address("UB", 4), 0, lanes=1, pipe="S"), "read after write race"),
+        (
+            ins.vector(
+                "VADDS", "float32", address("UB", 1028), address("UB", 4), 0, lanes=1, pipe="S"
+            ),
+            "read after write race",
+        ),
     ],
 )
 def test_rules_of_one_instruction(node: Instruction, kind: str):
@@ -202,6 +232,10 @@ def test_a_phase_may_read_what_an_earlier_one_wrote():
     first = (LOAD, s, w, ins.copy(address(temporary), address("UB", 0), 1, 256, 0, 0, "MTE3"))
     second = (ins.copy(address("UB", 0), address(temporary), 1, 256, 0, 0, "MTE2"), s, w, STORE)
     core = Var("core", lo=0, hi=0)
-    phases = tuple(Phase(n, "aiv", core, 1, body, (f,)) for n, body in (("a", first), ("b", second)))
+    phases = tuple(
+        Phase(n, "aiv", core, 1, body, (f,)) for n, body in (("a", first), ("b", second))
+    )
     assert check(Program("t", load_device(DEVICE), (X, Y, temporary), phases)) == []
-    assert {x.kind for x in check(Program("t", load_device(DEVICE), (X, Y, temporary), phases[1:]))} == {"undefined read"}
+    assert {
+        x.kind for x in check(Program("t", load_device(DEVICE), (X, Y, temporary), phases[1:]))
+    } == {"undefined read"}

@@ -16,11 +16,13 @@ DEVICE = "ascend910b3"
 def plausible(spec):
     """Operands of a small legal use."""
     space = {
-        isa.ND2NZ: (isa.SPACES["L1"], 8), isa.LOAD_A: (isa.SPACES["L0A"], isa.SPACES["L1"]),
+        isa.ND2NZ: (isa.SPACES["L1"], 8),
+        isa.LOAD_A: (isa.SPACES["L0A"], isa.SPACES["L1"]),
         isa.LOAD_B: (isa.SPACES["L0B"], isa.SPACES["L1"]),
-        isa.MMAD: (isa.SPACES["L0C"], isa.SPACES["L0A"], isa.SPACES["L0B"]), isa.FIX: (8, isa.SPACES["L0C"]),
+        isa.MMAD: (isa.SPACES["L0C"], isa.SPACES["L0A"], isa.SPACES["L0B"]),
+        isa.FIX: (8, isa.SPACES["L0C"]),
         isa.COPY: (isa.SPACES["UB"], 8),
-    }.get(spec.family, (isa.SPACES["UB"],) * 3)  # fmt: skip
+    }.get(spec.family, (isa.SPACES["UB"],) * 3)
     out = np.zeros(16, np.int64)
     place = 0
     for i, o in enumerate(spec.operands):
@@ -71,10 +73,18 @@ def test_instruction_is_complete(op):
     if spec.family == isa.MMAD:
         for name in ("L0A", "L0B"):
             memory.scopes[name][:] = 0x3C if "bf16" not in op else 0x3F
-    if spec.family == isa.VECTOR and op.startswith(("VMAX_", "VMIN_", "VCOPY", "VRELU", "VABS", "VFLOOR", "VCEIL", "VROUND", "VTRUNC")):
+    if spec.family == isa.VECTOR and op.startswith(
+        ("VMAX_", "VMIN_", "VCOPY", "VRELU", "VABS", "VFLOOR", "VCEIL", "VROUND", "VTRUNC")
+    ):
         memory.scopes["UB"][:4096] = 0
-    kernels.execute.ctypes(spec.number, x.ctypes.data, traits.ctypes.data, *memory.work[64:66].tolist())
-    changed = {name for name, a in (*memory.scopes.items(), ("GM", tensor)) if not np.array_equal(a, before[name])}
+    kernels.execute.ctypes(
+        spec.number, x.ctypes.data, traits.ctypes.data, *memory.work[64:66].tolist()
+    )
+    changed = {
+        name
+        for name, a in (*memory.scopes.items(), ("GM", tensor))
+        if not np.array_equal(a, before[name])
+    }
     assert changed, f"{op} has no kernel"
 
 

@@ -17,7 +17,9 @@ FIELDS = ("cycles", "busy", "rows", "read", "written", "port_bytes")
 
 
 def random_pipeline(rng: np.random.Generator) -> Program:
-    """Loads, vector work and stores in random nests with random tails, slots, block orders and odd loops."""
+    """Loads, vector work and stores in random nests with random tails, slots, block orders and
+    odd loops.
+    """
     tensor = GlobalTensor("t", "float32", (1 << 20,), "output", 0)
     f = Flags()
     copies, outs = int(rng.integers(1, 4)), int(rng.integers(1, 3))
@@ -30,35 +32,87 @@ def random_pipeline(rng: np.random.Generator) -> Program:
     i, j, k = Var("i", lo=0, hi=per), Var("j", lo=0, hi=40), Var("k", lo=0, hi=40)
     seen, done = Var("seen", lo=0), Var("done", lo=0)
     trips, inner = int(rng.integers(0, 40)), int(rng.integers(0, 12))
-    rows = minimum(tile, total - (core * per + i) * tile) if rng.integers(2) else minimum(tile, total - i * tile)
+    rows = (
+        minimum(tile, total - (core * per + i) * tile)
+        if rng.integers(2)
+        else minimum(tile, total - i * tile)
+    )
     odd = rng.integers(3)
-    lanes = minimum(64, 700 - j * 64) if odd == 0 else const(int(rng.integers(1, 65))) if odd == 1 else (j % 3) * 8 + 1
+    lanes = (
+        minimum(64, 700 - j * 64)
+        if odd == 0
+        else const(int(rng.integers(1, 65)))
+        if odd == 1
+        else (j % 3) * 8 + 1
+    )
     s, o = seen % copies, done % outs
     load = (
         wait_flag(free_in, s),
-        ins.copy(address("UB", s * 4096), address(tensor, i * 64 + j * 4), 1 if rng.integers(2) else rows, 64, 64, 256, "MTE2"),
+        ins.copy(
+            address("UB", s * 4096),
+            address(tensor, i * 64 + j * 4),
+            1 if rng.integers(2) else rows,
+            64,
+            64,
+            256,
+            "MTE2",
+        ),
         set_flag(full, s),
         wait_flag(full, s),
         *(
-            ins.vector(str(rng.choice(["VADD", "VMUL", "VEXP"])), "float32", address("UB", 16384), address("UB", s * 4096 + 256 * n), address("UB", 16384),
-                       lanes=lanes if rng.integers(2) else 64, repeats=int(rng.integers(1, 20)))
+            ins.vector(
+                str(rng.choice(["VADD", "VMUL", "VEXP"])),
+                "float32",
+                address("UB", 16384),
+                address("UB", s * 4096 + 256 * n),
+                address("UB", 16384),
+                lanes=lanes if rng.integers(2) else 64,
+                repeats=int(rng.integers(1, 20)),
+            )
             for n in range(rng.integers(1, 4))
         ),
-        Repeat(k, const(inner), (ins.vector("VADDS", "float32", address("UB", 20480 + k * 256), address("UB", 16384), 0, lanes=64),)),
+        Repeat(
+            k,
+            const(inner),
+            (
+                ins.vector(
+                    "VADDS",
+                    "float32",
+                    address("UB", 20480 + k * 256),
+                    address("UB", 16384),
+                    0,
+                    lanes=64,
+                ),
+            ),
+        ),
         set_flag(free_in, s),
-    )  # fmt: skip
+    )
     store = (
         wait_flag(free_out, o),
-        ins.vector("VCOPY", "float32", address("UB", 32768 + o * 4096), address("UB", 16384), lanes=64, repeats=rows if rng.integers(2) else 4),
+        ins.vector(
+            "VCOPY",
+            "float32",
+            address("UB", 32768 + o * 4096),
+            address("UB", 16384),
+            lanes=64,
+            repeats=rows if rng.integers(2) else 4,
+        ),
         set_flag(ready, o),
         wait_flag(ready, o),
-        ins.copy(address(tensor, 65536 + i * 256), address("UB", 32768 + o * 4096), 1, 256, 0, 0, "MTE3"),
+        ins.copy(
+            address(tensor, 65536 + i * 256), address("UB", 32768 + o * 4096), 1, 256, 0, 0, "MTE3"
+        ),
         set_flag(free_out, o),
     )
     limit = minimum(per, (total + tile - 1) // tile - core * per) if rng.integers(2) else const(per)
     nest = Repeat(i, limit, (Repeat(j, const(trips), load, (seen,)), *store), (done,))
     body = (*free(free_in, free_out), nest, *drain(free_in, free_out))
-    return Program("random", load_device(DEVICE), (tensor,), (Phase("random", "aiv", core, cores, body, tuple(f.all)),))
+    return Program(
+        "random",
+        load_device(DEVICE),
+        (tensor,),
+        (Phase("random", "aiv", core, cores, body, tuple(f.all)),),
+    )
 
 
 def random_matmul(rng: np.random.Generator) -> Program:
@@ -67,8 +121,14 @@ def random_matmul(rng: np.random.Generator) -> Program:
     kl1 = kl0 * int(rng.integers(1, 4))
     M, N, K = (int(rng.integers(1, 1500)) for _ in range(3))
     return matmul(
-        M, N, K, tile=(bm, bn, kl1, kl0), cores=int(rng.integers(1, 21)), copies=int(rng.integers(1, 3)), l0c_copies=int(rng.integers(1, 3)),
-    )  # fmt: skip
+        M,
+        N,
+        K,
+        tile=(bm, bn, kl1, kl0),
+        cores=int(rng.integers(1, 21)),
+        copies=int(rng.integers(1, 3)),
+        l0c_copies=int(rng.integers(1, 3)),
+    )
 
 
 def assert_early_stop_is_exact(program: Program) -> tuple[int, int]:
@@ -97,19 +157,28 @@ def test_early_stop_equals_the_full_run_500():
 
 
 def test_early_stop_shortens_what_repeats():
-    for program, factor in ((matmul(4096, 4096, 4096), 10), (layer_norm(65536, 1024), 10), (elementwise(1 << 26), 5)):
+    for program, factor in (
+        (matmul(4096, 4096, 4096), 10),
+        (layer_norm(65536, 1024), 10),
+        (elementwise(1 << 26), 5),
+    ):
         executed, rows = assert_early_stop_is_exact(program)
         assert executed * factor < rows, program.name
 
 
 PROGRAMS = [
-    matmul(500, 300, 200, tile=(64, 64, 64, 32)), matmul(256, 512, 1000, copies=1), layer_norm(100, 300), elementwise(50_000),
-]  # fmt: skip
+    matmul(500, 300, 200, tile=(64, 64, 64, 32)),
+    matmul(256, 512, 1000, copies=1),
+    layer_norm(100, 300),
+    elementwise(50_000),
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_laws(program):
-    """At least each pipe's busy time; the critical path adds up; no shorter duration makes it slower."""
+    """At least each pipe's busy time; the critical path adds up; no shorter duration makes it
+    slower.
+    """
     phase = program.phases[0]
     times = timing.time_phase(program, 0)
     assert (times.cycles[:, None] >= times.busy - 1e-9).all()
@@ -117,7 +186,9 @@ def test_laws(program):
         parts = timing.critical_path(program, 0, core)
         assert sum(parts.values()) == pytest.approx(times.cycles[core])
     costs = timing.cost_table(program.device, phase.kind, phase.cores)
-    used = {n.op for n in _instructions(phase.body)} - {"COPY"} | {"COPY"} & {n.op for n in _instructions(phase.body)}
+    used = {n.op for n in _instructions(phase.body)} - {"COPY"} | {"COPY"} & {
+        n.op for n in _instructions(phase.body)
+    }
     for op in used:
         for column in range(4):
             cheaper = costs.copy()
@@ -134,7 +205,10 @@ def _instructions(body):
 
 def test_double_buffering_never_hurts():
     for shape in ((512, 512, 512), (1000, 300, 777)):
-        one, two = (timing.simulate(matmul(*shape, tile=(128, 128, 128, 64), copies=c)).seconds for c in (1, 2))
+        one, two = (
+            timing.simulate(matmul(*shape, tile=(128, 128, 128, 64), copies=c)).seconds
+            for c in (1, 2)
+        )
         assert two <= one
 
 
@@ -178,8 +252,26 @@ def test_phases_meet_at_a_priced_barrier():
 def test_scalar_fallback_is_priced_per_element():
     def program(pipe, lanes, trips):
         n = Var("n", lo=0, hi=trips)
-        body = (Repeat(n, const(trips), (ins.vector("VADDS", "float32", address("UB", n * 4), address("UB", n * 4), 0, lanes=lanes, pipe=pipe),)),)
-        return Program("s", load_device(DEVICE), (), (Phase("s", "aiv", Var("core", lo=0, hi=0), 1, body),))
+        body = (
+            Repeat(
+                n,
+                const(trips),
+                (
+                    ins.vector(
+                        "VADDS",
+                        "float32",
+                        address("UB", n * 4),
+                        address("UB", n * 4),
+                        0,
+                        lanes=lanes,
+                        pipe=pipe,
+                    ),
+                ),
+            ),
+        )
+        return Program(
+            "s", load_device(DEVICE), (), (Phase("s", "aiv", Var("core", lo=0, hi=0), 1, body),)
+        )
 
     scalar = timing.time_phase(program("S", 1, 1000), 0)
     assert scalar.cycles[0] == 1000 * (12 + 4)
@@ -194,6 +286,8 @@ def test_deadlock_is_an_error_with_the_instruction():
 
     f = Flag("V", "MTE3", 0, 1)
     body = (wait_flag(f, 0, "user.py:3"),)
-    program = Program("d", load_device(DEVICE), (), (Phase("d", "aiv", Var("core", lo=0, hi=0), 1, body, (f,)),))
-    with pytest.raises(InternalError, match="deadlock.*wait_flag.*user.py:3"):
+    program = Program(
+        "d", load_device(DEVICE), (), (Phase("d", "aiv", Var("core", lo=0, hi=0), 1, body, (f,)),)
+    )
+    with pytest.raises(InternalError, match=r"deadlock.*wait_flag.*user.py:3"):
         timing.simulate(program)

@@ -1,4 +1,6 @@
-"""Values of hand-written Programs: bit-exact on small integers, any tiling, threads, poison, bounds."""
+"""Values of hand-written Programs: bit-exact on small integers, any tiling, threads, poison,
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,20 @@ def run_matmul(M, N, K, dtype, out, **options):
     want = a @ b
     if options.get("relu"):
         want = np.maximum(want, 0)
-    np.testing.assert_array_equal(arrays[2].astype(np.float32), want.astype(arrays[2].dtype).astype(np.float32))
+    np.testing.assert_array_equal(
+        arrays[2].astype(np.float32), want.astype(arrays[2].dtype).astype(np.float32)
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize(("trans_a", "trans_b"), list(itertools.product((False, True), repeat=2)))
 @pytest.mark.parametrize(
-    ("shape", "tile"), [((200, 136, 100), (64, 64, 64, 32)), ((37, 41, 19), (32, 32, 16, 16)), ((1, 1, 1), (16, 16, 16, 16))]
+    ("shape", "tile"),
+    [
+        ((200, 136, 100), (64, 64, 64, 32)),
+        ((37, 41, 19), (32, 32, 16, 16)),
+        ((1, 1, 1), (16, 16, 16, 16)),
+    ],
 )
 def test_matmul_is_exact(dtype, trans_a, trans_b, shape, tile):
     run_matmul(*shape, dtype, "float32", tile=tile, trans_a=trans_a, trans_b=trans_b)
@@ -89,7 +98,9 @@ def test_layer_norm(rows, D):
     y = np.zeros((rows, D), np.float32)
     values.execute(program, [x, gamma, beta, y], poison=True)
     wide = x.astype("f8")
-    want = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5) * gamma + beta
+    want = (wide - wide.mean(1, keepdims=True)) / np.sqrt(
+        wide.var(1, keepdims=True) + 1e-5
+    ) * gamma + beta
     np.testing.assert_allclose(y, want, atol=5e-6)
 
 
@@ -125,9 +136,22 @@ def test_atomic_add():
 def test_out_of_bounds_is_reported_not_executed():
     program = elementwise(64)
     core = Var("core", lo=0, hi=0)
-    body = (ins.copy(address("UB", 196608 - 128), address(program.tensors[0]), 1, 256, 0, 0, "MTE2", "user.py:7"),)
-    bad = Program("bad", load_device("ascend910b3"), program.tensors, (Phase("p", "aiv", core, 1, body),))
-    with pytest.raises(InternalError, match="leaves its memory.*COPY.*user.py:7"):
+    body = (
+        ins.copy(
+            address("UB", 196608 - 128),
+            address(program.tensors[0]),
+            1,
+            256,
+            0,
+            0,
+            "MTE2",
+            "user.py:7",
+        ),
+    )
+    bad = Program(
+        "bad", load_device("ascend910b3"), program.tensors, (Phase("p", "aiv", core, 1, body),)
+    )
+    with pytest.raises(InternalError, match=r"leaves its memory.*COPY.*user.py:7"):
         values.execute(bad, [np.zeros(64, np.float32) for _ in range(3)])
 
 

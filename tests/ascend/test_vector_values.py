@@ -1,4 +1,6 @@
-"""Every vector instruction against numpy: values, special cases, masks, strides, the scalar fallback."""
+"""Every vector instruction against numpy: values, special cases, masks, strides, the scalar
+fallback.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,35 @@ from akg_py.ascend.device import load_device
 from akg_py.ascend.program import GlobalTensor, Phase, Program, SetFlag, WaitFlag, address
 from akg_py.ir.expr import Var, const
 
-LONG = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32", "i8": "int8", "u8": "uint8"}
-NUMPY = {**{k: np.dtype(v) for k, v in LONG.items() if k != "bf16"}, "bf16": np.dtype(ml_dtypes.bfloat16)}
+LONG = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i32": "int32",
+    "i8": "int8",
+    "u8": "uint8",
+}
+NUMPY = {
+    **{k: np.dtype(v) for k, v in LONG.items() if k != "bf16"},
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+}
 AREA = 16384  # bytes of UB per operand
 
 
 def run_one(make, arrays, result):
-    """Copy arrays to UB areas 1, 2 and `result` to area 0, run make(dst, src0, src1), return area 0."""
+    """Copy arrays to UB areas 1, 2 and `result` to area 0, run make(dst, src0, src1), return area
+    0.
+    """
     out = result.copy()
     every = [*arrays, out]
     tensors = tuple(
-        GlobalTensor(f"t{k}", str(a.dtype), a.shape, "output" if a is out else "input", k) for k, a in enumerate(every)
+        GlobalTensor(f"t{k}", str(a.dtype), a.shape, "output" if a is out else "input", k)
+        for k, a in enumerate(every)
     )
-    at = [address("UB", AREA * k) for k in (1, 2)][: len(arrays)] + [address("UB", 0)]
-    body = [ins.copy(at[k], address(t), 1, t.size_bytes, 0, 0, "MTE2") for k, t in enumerate(tensors)]
+    at = [*[address("UB", AREA * k) for k in (1, 2)][: len(arrays)], address("UB", 0)]
+    body = [
+        ins.copy(at[k], address(t), 1, t.size_bytes, 0, 0, "MTE2") for k, t in enumerate(tensors)
+    ]
     zero = const(0)
     body += [SetFlag("MTE2", "V", 0, zero), WaitFlag("MTE2", "V", 0, zero)]
     body.append(make(at[-1], address("UB", AREA), address("UB", 2 * AREA)))
@@ -33,7 +50,14 @@ def run_one(make, arrays, result):
     body.append(ins.copy(address(tensors[-1]), at[-1], 1, tensors[-1].size_bytes, 0, 0, "MTE3"))
     from akg_py.ascend.program import Flag
 
-    phase = Phase("one", "aiv", Var("core", lo=0, hi=0), 1, tuple(body), (Flag("MTE2", "V", 0, 1), Flag("V", "MTE3", 1, 1)))
+    phase = Phase(
+        "one",
+        "aiv",
+        Var("core", lo=0, hi=0),
+        1,
+        tuple(body),
+        (Flag("MTE2", "V", 0, 1), Flag("V", "MTE3", 1, 1)),
+    )
     values.execute(Program("one", load_device("ascend910b3"), tensors, (phase,)), every, threads=1)
     return out
 
@@ -62,16 +86,40 @@ def reference(name, x, y, dtype):
     out = NUMPY[dtype]
     a, b = wide(x), wide(y)
     table = {
-        "VADD": lambda: a + b, "VADDS": lambda: a + b, "VSUB": lambda: a - b, "VRSUBS": lambda: b - a, "VMUL": lambda: a * b,
-        "VMULS": lambda: a * b, "VDIV": lambda: a / b, "VDIVS": lambda: a / b, "VRDIVS": lambda: b / a,
-        "VMAX": lambda: np.maximum(a, b), "VMAXS": lambda: np.maximum(a, b), "VMIN": lambda: np.minimum(a, b),
-        "VMINS": lambda: np.minimum(a, b), "VEXP": lambda: np.exp(a.astype(np.float64)), "VLN": lambda: np.log(a.astype(np.float64)),
-        "VSQRT": lambda: np.sqrt(a), "VRSQRT": lambda: np.float32(1) / np.sqrt(a), "VREC": lambda: np.float32(1) / a,
-        "VFLOOR": lambda: np.floor(a), "VCEIL": lambda: np.ceil(a), "VROUND": lambda: np.rint(a), "VTRUNC": lambda: np.trunc(a),
-        "VABS": lambda: np.abs(a), "VNEG": lambda: -a, "VRELU": lambda: np.maximum(a, 0), "VCOPY": lambda: a, "VDUP": lambda: b + 0 * np.zeros_like(b),
-        "VCMPLT": lambda: a < b, "VCMPLE": lambda: a <= b, "VCMPGT": lambda: a > b, "VCMPGE": lambda: a >= b,
-        "VCMPEQ": lambda: a == b, "VCMPNE": lambda: a != b,
-    }  # fmt: skip
+        "VADD": lambda: a + b,
+        "VADDS": lambda: a + b,
+        "VSUB": lambda: a - b,
+        "VRSUBS": lambda: b - a,
+        "VMUL": lambda: a * b,
+        "VMULS": lambda: a * b,
+        "VDIV": lambda: a / b,
+        "VDIVS": lambda: a / b,
+        "VRDIVS": lambda: b / a,
+        "VMAX": lambda: np.maximum(a, b),
+        "VMAXS": lambda: np.maximum(a, b),
+        "VMIN": lambda: np.minimum(a, b),
+        "VMINS": lambda: np.minimum(a, b),
+        "VEXP": lambda: np.exp(a.astype(np.float64)),
+        "VLN": lambda: np.log(a.astype(np.float64)),
+        "VSQRT": lambda: np.sqrt(a),
+        "VRSQRT": lambda: np.float32(1) / np.sqrt(a),
+        "VREC": lambda: np.float32(1) / a,
+        "VFLOOR": lambda: np.floor(a),
+        "VCEIL": lambda: np.ceil(a),
+        "VROUND": lambda: np.rint(a),
+        "VTRUNC": lambda: np.trunc(a),
+        "VABS": lambda: np.abs(a),
+        "VNEG": lambda: -a,
+        "VRELU": lambda: np.maximum(a, 0),
+        "VCOPY": lambda: a,
+        "VDUP": lambda: b + 0 * np.zeros_like(b),
+        "VCMPLT": lambda: a < b,
+        "VCMPLE": lambda: a <= b,
+        "VCMPGT": lambda: a > b,
+        "VCMPGE": lambda: a >= b,
+        "VCMPEQ": lambda: a == b,
+        "VCMPNE": lambda: a != b,
+    }
     with np.errstate(all="ignore"):
         return table[name]().astype(out)
 
@@ -81,7 +129,9 @@ def close(name, got, want):
         finite = np.isfinite(want.astype(np.float32))
         np.testing.assert_array_equal(got[~finite], want[~finite])
         step = np.spacing(np.abs(want[finite]).astype(want.dtype))
-        error = np.abs(got[finite].astype(np.float64) - want[finite].astype(np.float64)) / step.astype(np.float64)
+        error = np.abs(
+            got[finite].astype(np.float64) - want[finite].astype(np.float64)
+        ) / step.astype(np.float64)
         assert error.max() <= 2.0, error.max()
     else:
         np.testing.assert_array_equal(got, want)
@@ -117,26 +167,43 @@ def test_lane_op(name, dtype):
     close(name, run_one(make(lanes), [x, y], before), want)  # dense
     got = run_one(make(active), [x, y], before).reshape(repeats, lanes)
     close(name, got[:, :active].reshape(-1), want.reshape(repeats, lanes)[:, :active].reshape(-1))
-    np.testing.assert_array_equal(got[:, active:], before.reshape(repeats, lanes)[:, active:])  # masked lanes stay
+    np.testing.assert_array_equal(
+        got[:, active:], before.reshape(repeats, lanes)[:, active:]
+    )  # masked lanes stay
 
 
 @pytest.mark.parametrize("dtype", isa.VECTOR_DTYPES)
 def test_strides(dtype):
-    """Repeat stride 0 and block stride 0 broadcast; a destination block stride of 64 leaves gaps."""
+    """Repeat stride 0 and block stride 0 broadcast; a block stride of 64 leaves gaps."""
     es = isa.DTYPE_BYTES[dtype]
     lanes, c0 = 256 // es, 32 // es
     x, y = sample(dtype, lanes * 3), sample(dtype, lanes * 3, 1)
     before = np.zeros(6 * lanes, NUMPY[dtype])
     got = run_one(
-        lambda d, a, b: ins.vector("VADD", LONG[dtype], d, a, b, lanes=lanes, repeats=3, rep=(512, 256, 32), blk=(64, 32, 0)),
-        [x, y], before,
-    ).reshape(3, 16, c0)  # fmt: skip
+        lambda d, a, b: ins.vector(
+            "VADD",
+            LONG[dtype],
+            d,
+            a,
+            b,
+            lanes=lanes,
+            repeats=3,
+            rep=(512, 256, 32),
+            blk=(64, 32, 0),
+        ),
+        [x, y],
+        before,
+    ).reshape(3, 16, c0)
     blocks = np.repeat(y.reshape(-1, c0)[:3, None], 8, axis=1)
     want = reference("VADD", x.reshape(3, 8, c0), blocks, dtype)
     np.testing.assert_array_equal(got[:, ::2], want)
     assert not got[:, 1::2].any()
     got = run_one(
-        lambda d, a, b: ins.vector("VMUL", LONG[dtype], d, a, b, lanes=lanes - 1, repeats=3, rep=(256, 0, 256)), [x, y], before
+        lambda d, a, b: ins.vector(
+            "VMUL", LONG[dtype], d, a, b, lanes=lanes - 1, repeats=3, rep=(256, 0, 256)
+        ),
+        [x, y],
+        before,
     )[: 3 * lanes].reshape(3, lanes)
     want = reference("VMUL", np.tile(x[:lanes], 3), y, dtype).reshape(3, lanes)
     np.testing.assert_array_equal(got[:, :-1], want[:, :-1])
@@ -146,7 +213,13 @@ def test_strides(dtype):
 def test_select(dtype):
     x, y, before = sample(dtype, 300), sample(dtype, 300, 1), sample(dtype, 300, 2)
     x[::3] = 0
-    got = run_one(lambda d, a, b: ins.vector("VSEL", LONG[dtype], d, a, b, lanes=30, repeats=10, rep=(120,) * 3), [x, y], before)
+    got = run_one(
+        lambda d, a, b: ins.vector(
+            "VSEL", LONG[dtype], d, a, b, lanes=30, repeats=10, rep=(120,) * 3
+        ),
+        [x, y],
+        before,
+    )
     if isa.DTYPE_BYTES[dtype] == 4:
         np.testing.assert_array_equal(got, np.where(x != 0, y, before))
 
@@ -166,13 +239,27 @@ def test_conversion(source, result):
             x = np.abs(x)
     got = run_one(
         lambda d, a, b: ins.vector(
-            "VCONV", f"{LONG[source]}_{LONG[result]}", d, a, 0, lanes=lanes, repeats=5, rep=(lanes * es_b, lanes * es_a, 0)
+            "VCONV",
+            f"{LONG[source]}_{LONG[result]}",
+            d,
+            a,
+            0,
+            lanes=lanes,
+            repeats=5,
+            rep=(lanes * es_b, lanes * es_a, 0),
         ),
-        [x], np.zeros(len(x), NUMPY[result]),
-    )  # fmt: skip
+        [x],
+        np.zeros(len(x), NUMPY[result]),
+    )
     with np.errstate(all="ignore"):
-        want = wide(x).astype(np.int32).astype(NUMPY[result]) if source in floats and result not in floats else wide(x).astype(NUMPY[result])
-    np.testing.assert_array_equal(wide(got), wide(want))  # NaN of bfloat16 compares unequal in numpy
+        want = (
+            wide(x).astype(np.int32).astype(NUMPY[result])
+            if source in floats and result not in floats
+            else wide(x).astype(NUMPY[result])
+        )
+    np.testing.assert_array_equal(
+        wide(got), wide(want)
+    )  # NaN of bfloat16 compares unequal in numpy
 
 
 @pytest.mark.parametrize("dtype", isa.VECTOR_DTYPES)
@@ -183,11 +270,16 @@ def test_cross_lane(name, dtype):
     x = np.random.default_rng(0).integers(-50, 50, lanes * repeats).astype(NUMPY[dtype])
     for active in (lanes, lanes - 5, 3):
         got = run_one(
-            lambda d, a, b, active=active: ins.vector(name, LONG[dtype], d, a, lanes=active, repeats=repeats, rep=(es, 256, 0)),
-            [x], np.zeros(repeats, NUMPY[dtype]),
-        )  # fmt: skip
+            lambda d, a, b, active=active: ins.vector(
+                name, LONG[dtype], d, a, lanes=active, repeats=repeats, rep=(es, 256, 0)
+            ),
+            [x],
+            np.zeros(repeats, NUMPY[dtype]),
+        )
         part = x.reshape(repeats, lanes)[:, :active].astype(np.float64)
-        want = {"VCADD": part.sum(1), "VCMAX": part.max(1), "VCMIN": part.min(1)}[name].astype(NUMPY[dtype])
+        want = {"VCADD": part.sum(1), "VCMAX": part.max(1), "VCMIN": part.min(1)}[name].astype(
+            NUMPY[dtype]
+        )
         np.testing.assert_array_equal(got, want)
 
 
@@ -195,7 +287,11 @@ def test_cross_lane_nan():
     x = np.ones(64, np.float32)
     x[37] = np.nan
     for name in isa.CROSS:
-        got = run_one(lambda d, a, b, name=name: ins.vector(name, "float32", d, a, lanes=64), [x], np.zeros(1, np.float32))
+        got = run_one(
+            lambda d, a, b, name=name: ins.vector(name, "float32", d, a, lanes=64),
+            [x],
+            np.zeros(1, np.float32),
+        )
         assert np.isnan(got[0])
 
 
@@ -210,9 +306,12 @@ def test_broadcast(dtype):
 def test_scalar_fallback_at_odd_addresses():
     x = np.arange(16, dtype=np.float32)
     got = run_one(
-        lambda d, a, b: ins.vector("VADDS", "float32", d + 12, a + 20, ins.immediate(1.5, "f32"), lanes=1, pipe="S"),
-        [x], np.zeros(16, np.float32),
-    )  # fmt: skip
+        lambda d, a, b: ins.vector(
+            "VADDS", "float32", d + 12, a + 20, ins.immediate(1.5, "f32"), lanes=1, pipe="S"
+        ),
+        [x],
+        np.zeros(16, np.float32),
+    )
     want = np.zeros(16, np.float32)
     want[3] = 6.5
     np.testing.assert_array_equal(got, want)
@@ -225,5 +324,9 @@ def test_all_exponents(name):
     x = bits.view(np.float32)
     if name == "VEXP":
         x = np.linspace(-105, 90, 4096).astype(np.float32)
-    got = run_one(lambda d, a, b: ins.vector(name, "float32", d, a, lanes=64, repeats=64), [x], np.zeros_like(x))
+    got = run_one(
+        lambda d, a, b: ins.vector(name, "float32", d, a, lanes=64, repeats=64),
+        [x],
+        np.zeros_like(x),
+    )
     close(name, got, reference(name, x, x, "f32"))

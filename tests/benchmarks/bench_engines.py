@@ -1,7 +1,8 @@
-"""Speeds of the engines on one thread, interleaved with numpy in one process; minima over repetitions.
+"""Speeds of the engines on one thread, interleaved with numpy in one process; minima over
+repetitions.
 
-Run as `python tests/benchmarks/bench_engines.py`. It restarts itself without the OPENBLAS_* variables
-that pin a slow kernel. Prints a table of figure, value and bar; asserts nothing.
+Run as `python tests/benchmarks/bench_engines.py`. It restarts itself without the OPENBLAS_*
+variables that pin a slow kernel. Prints a table of figure, value and bar; asserts nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +58,11 @@ def main() -> None:
     row("assemble a matmul phase", seconds * 1e3, "ms", "bar 1")
 
     a, b = (rng.standard_normal((1024, 1024)).astype(np.float16) for _ in range(2))
-    c, wide_a, wide_b = np.zeros((1024, 1024), np.float16), a.astype(np.float32), b.astype(np.float32)
+    c, wide_a, wide_b = (
+        np.zeros((1024, 1024), np.float16),
+        a.astype(np.float32),
+        b.astype(np.float32),
+    )
     run, multiply, checked, cast = interleaved(
         20,
         lambda: values.execute(cube, [a, b, c], threads=1),
@@ -82,7 +87,10 @@ def main() -> None:
         10,
         lambda: values.execute(norm, [x, gamma, beta, y], threads=1),
         numpy_norm,
-        lambda: (check.check(norm), values.execute(norm, [x, gamma, beta, y], threads=1, poison=True)),
+        lambda: (
+            check.check(norm),
+            values.execute(norm, [x, gamma, beta, y], threads=1, poison=True),
+        ),
     )
     row("values, layer_norm 4096 x 1024 fp32", run * 1e3, "ms", "")
     row("  values / numpy", run / plain, "x", "")

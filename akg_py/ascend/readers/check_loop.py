@@ -1,9 +1,9 @@
 """The checking reader: vector clocks over pipes, shadow memory per granule, coverage of outputs.
 
-`clock[p, q]` is the last row of pipe q that pipe p is known to run after. A shadow granule holds the
-epoch of its last write, last read, and a second read not ordered with the first. An epoch is
-`sequence << 19 | row << 3 | pipe`; 0 is none. Coverage of a tensor in GM is a byte per element: 0 never
-written, 1 in an earlier phase, 2 + core in this one.
+`clock[p, q]` is the last row of pipe q that pipe p is known to run after. A shadow granule holds
+the epoch of its last write, last read, and a second read not ordered with the first. An epoch is
+`sequence << 19 | row << 3 | pipe`; 0 is none. Coverage of a tensor in GM is a byte per element: 0
+never written, 1 in an earlier phase, 2 + core in this one.
 """
 
 from __future__ import annotations
@@ -27,18 +27,56 @@ from akg_py.ascend.readers.values_loop import OFFSET, outside
 from akg_py.codegen.memory import called, col, compiled, inlined, ld, ld8, ldu, st, st8, stu
 
 (
-    BOUNDS, UNDEFINED, RAW, WAR, WAW, REUSE, FULL, DEADLOCK, LEFTOVER, ALIGNMENT, LIMIT, OVERLAP, TWICE, CROSS_CORE, NO_FLAG,
-) = range(1, 16)  # fmt: skip
+    BOUNDS,
+    UNDEFINED,
+    RAW,
+    WAR,
+    WAW,
+    REUSE,
+    FULL,
+    DEADLOCK,
+    LEFTOVER,
+    ALIGNMENT,
+    LIMIT,
+    OVERLAP,
+    TWICE,
+    CROSS_CORE,
+    NO_FLAG,
+) = range(1, 16)
 FAULT_WORDS = 6  # kind, row, other row, operand, space, offset; core is added by the host
 MAX_FAULTS = 64
 MAX_CORES = 253
 ONES = 0x0101010101010101
 FLAG_WORDS = 16
-W_BASE = 63 * 8  # bytes from the clocks: sequence at which this core began; what is older is ordered
+W_BASE = (
+    63 * 8
+)  # bytes from the clocks: sequence at which this core began; what is older is ordered
 # what work points to, in words
-W_X, W_REGIONS, W_SIZES, W_SHADOW, W_SHIFT, W_COVER, W_ELEMENT, W_CLOCK, W_ALIGN, W_COUNT, W_FAULTS = (
-    0, 16, 64, 128, 192, 256, 320, 384, 448, 456, 464,
-)  # fmt: skip
+(
+    W_X,
+    W_REGIONS,
+    W_SIZES,
+    W_SHADOW,
+    W_SHIFT,
+    W_COVER,
+    W_ELEMENT,
+    W_CLOCK,
+    W_ALIGN,
+    W_COUNT,
+    W_FAULTS,
+) = (
+    0,
+    16,
+    64,
+    128,
+    192,
+    256,
+    320,
+    384,
+    448,
+    456,
+    464,
+)
 WORK_WORDS = W_FAULTS + MAX_FAULTS * FAULT_WORDS
 
 
@@ -66,7 +104,11 @@ def unordered(clocks, pipe, epoch):  # type: ignore[no-untyped-def]
     """Whether an earlier access is not known to be finished when `pipe` runs the current row."""
     other = epoch & 7
     sequence = epoch >> 19
-    return other != pipe and sequence > ld(clocks + W_BASE) and ld(clocks + (pipe * 8 + other) * 8) < sequence
+    return (
+        other != pipe
+        and sequence > ld(clocks + W_BASE)
+        and ld(clocks + (pipe * 8 + other) * 8) < sequence
+    )
 
 
 @called
@@ -84,7 +126,15 @@ def touch(work, shadow, first, last, epoch, write, row, space, shift):  # type: 
         if written != known_write:
             known_write = written
             if unordered(clocks, pipe, written):
-                report(work, WAW if write == 1 else RAW, row, (written >> 3) & 0xFFFF, 0, space, g << shift)
+                report(
+                    work,
+                    WAW if write == 1 else RAW,
+                    row,
+                    (written >> 3) & 0xFFFF,
+                    0,
+                    space,
+                    g << shift,
+                )
         one = ld(cell + 8)
         if write:
             if one:
@@ -157,7 +207,9 @@ def access(work, region, epoch, row, core, full):  # type: ignore[no-untyped-def
                 continue
             if cells:
                 if write and (i or j) and (at >> shift) << shift != at:
-                    at = min(((at >> shift) + 1) << shift, end)  # a granule shared with the piece before
+                    at = min(
+                        ((at >> shift) + 1) << shift, end
+                    )  # a granule shared with the piece before
                 write = 1 if write else 0
             touch(work, shadow, at >> shift, end >> shift, epoch, write, row, space, shift)
 
@@ -173,7 +225,8 @@ def mix(digest, value):  # type: ignore[no-untyped-def]
 def survey_core(code, end, r, traits, work, core):  # type: ignore[no-untyped-def]
     """Bounds and coverage of one core; returns a digest of all it does but where in GM.
 
-    Cores with equal digests touch on-chip memories and flags alike, so `check_core` needs one of them.
+    Cores with equal digests touch on-chip memories and flags alike, so `check_core` needs one of
+    them.
     """
     x = work + W_X * 8
     out = work + W_REGIONS * 8
@@ -195,12 +248,16 @@ def survey_core(code, end, r, traits, work, core):  # type: ignore[no-untyped-de
         total = 0
         for i in range(12):
             value = ld(x + i * 8)
-            total += (value >> 40 if value >> 43 else value) * (0x9E3779B97F4A7C15 * (2 * i + 1) & 0x7FFFFFFFFFFFFFFF)
+            total += (value >> 40 if value >> 43 else value) * (
+                0x9E3779B97F4A7C15 * (2 * i + 1) & 0x7FFFFFFFFFFFFFFF
+            )
         digest = mix(digest, total)
         at = (row - code) // ROW_BYTES
         family = ld(trait + T_FAMILY * 8)
         on_chip = family != ND2NZ and family != FIX and family != COPY
-        count = 0 if on_chip else regions(trait, x, out)  # on-chip operands are equal in equal cores
+        count = (
+            0 if on_chip else regions(trait, x, out)
+        )  # on-chip operands are equal in equal cores
         if count:
             bad = outside(out, count, sizes)
             if bad >= 0:
@@ -243,7 +300,13 @@ def overlaps(work, x, out, count, row):  # type: ignore[no-untyped-def]
             continue
         pitch = ld(dst + 32) if ld(dst + 8) == 1 else ld(dst + 16)
         other = ld(src + 32) if ld(src + 8) == 1 else ld(src + 16)
-        if pitch == other and pitch > 0 and ld(dst + 8) == 1 and ld(src + 8) == 1 and ld(dst + 24) > 1:
+        if (
+            pitch == other
+            and pitch > 0
+            and ld(dst + 8) == 1
+            and ld(src + 8) == 1
+            and ld(dst + 24) > 1
+        ):
             gap = (a - b) % pitch
             if gap >= ld(src + 48) and pitch - gap >= ld(dst + 48):
                 continue
@@ -254,7 +317,9 @@ def overlaps(work, x, out, count, row):  # type: ignore[no-untyped-def]
 
 @compiled
 def check_core(code, end, r, flags, flag_count, traits, work, core):  # type: ignore[no-untyped-def]
-    """Check one core in program order; faults are left in work. Returns rows executed, or -1 when stopped."""
+    """Check one core in program order; faults are left in work. Returns rows executed, or -1 when
+    stopped.
+    """
     x = work + W_X * 8
     out = work + W_REGIONS * 8
     clocks = work + W_CLOCK * 8
@@ -280,7 +345,11 @@ def check_core(code, end, r, flags, flag_count, traits, work, core):  # type: ig
                     report(work, FULL, at, ld(flag + 16), 0, 0, number)
                     return -1
                 taken = ld(flag + 8)
-                if taken and (taken & 7) != pipe and ld(clocks + (pipe * 8 + (taken & 7)) * 8) < taken >> 3:
+                if (
+                    taken
+                    and (taken & 7) != pipe
+                    and ld(clocks + (pipe * 8 + (taken & 7)) * 8) < taken >> 3
+                ):
                     report(work, REUSE, at, ld(flag + 24), 0, 0, number)
                 st(flag, 1)
                 st(flag + 16, at)
@@ -311,7 +380,7 @@ def check_core(code, end, r, flags, flag_count, traits, work, core):  # type: ig
                 row += ROW_BYTES
                 continue
             epoch = sequence << 19 | at << 3 | pipe
-            if family == VECTOR or family == REDUCE:
+            if family in (VECTOR, REDUCE):
                 if ld(x + 32) > 255 or ld(x + 24) * ld(trait + T_WIDEST * 8) > 256:
                     report(work, LIMIT, at, -1, 0, 5, 0)
                 overlaps(work, x, out, count, at)

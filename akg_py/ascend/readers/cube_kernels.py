@@ -1,8 +1,9 @@
 """Values of the cube path: ND2NZ, fractal loads, MMAD as a packed 8 x 32 micro-kernel, FIX, COPY.
 
 All memories keep the true bytes; fp16 and bf16 widen to fp32 only while MMAD packs its operands.
-C is accumulated by fused multiply-adds in k order, one chain per element, so that every tiling along
-k gives the same bits. Operand addresses are machine addresses; sizes were checked by the caller.
+C is accumulated by fused multiply-adds in k order, one chain per element, so that every tiling
+along k gives the same bits. Operand addresses are machine addresses; sizes were checked by the
+caller.
 """
 
 from __future__ import annotations
@@ -11,11 +12,25 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic
 
 from akg_py.ascend.isa import ATOMIC_ADD, RELU
 from akg_py.ascend.readers.lanes import Lanes
-from akg_py.codegen.memory import F32, I32, I64, called, inlined, ld, load, move, move32, move64, pointer, st16
+from akg_py.codegen.memory import (
+    F32,
+    I32,
+    I64,
+    called,
+    inlined,
+    ld,
+    load,
+    machine,
+    move,
+    move32,
+    move64,
+    pointer,
+    slot_of,
+    st16,
+)
 
 #: floats between packed rows of A beyond k, so that rows don't share cache sets
 PITCH_PAD = 16
@@ -27,7 +42,7 @@ def argument(x, i):  # type: ignore[no-untyped-def]
 
 
 def _widening_copy(dtype: str, name: str) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @machine
     def copy(typingctx: Any, dst: Any, src: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             lanes = Lanes(builder, 16)
@@ -44,9 +59,20 @@ widen_f16 = _widening_copy("f16", "widen_f16")
 widen_bf16 = _widening_copy("bf16", "widen_bf16")
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def multiply_8x32(typingctx: Any, c: Any, c_stride: Any, a: Any, a_pitch: Any, b: Any, k: Any, init: Any, wide: Any) -> Any:
-    """C (8 rows, two NZ columns of 16 c_stride apart) += A (rows a_pitch bytes apart) B (packed 32 wide).
+@machine
+def multiply_8x32(
+    typingctx: Any,
+    c: Any,
+    c_stride: Any,
+    a: Any,
+    a_pitch: Any,
+    b: Any,
+    k: Any,
+    init: Any,
+    wide: Any,
+) -> Any:
+    """C (8 rows, two NZ columns of 16 c_stride apart) += A (rows a_pitch bytes apart) B (packed
+    32 wide).
 
     With `wide` 0 only the first column is computed and stored.
     """
@@ -82,8 +108,11 @@ def _micro_kernel(module: ir.Module) -> ir.Function:
 def _multiply(builder: ir.IRBuilder, args: Any, columns: int) -> None:
     c, c_stride, a, a_pitch, b, k, init, _ = args
     lanes = Lanes(builder, 16)
-    sums = {(i, j): cgutils.alloca_once(builder, lanes.floats) for i in range(8) for j in range(columns)}
-    places = {(i, j): builder.add(builder.add(c, I64(64 * i)), builder.mul(c_stride, I64(j))) for i, j in sums}
+    sums = {(i, j): slot_of(builder, lanes.floats) for i in range(8) for j in range(columns)}
+    places = {
+        (i, j): builder.add(builder.add(c, I64(64 * i)), builder.mul(c_stride, I64(j)))
+        for i, j in sums
+    }
     fresh = builder.icmp_signed("!=", init, I64(0))
     with builder.if_else(fresh) as (then, otherwise):
         with then:
@@ -95,7 +124,10 @@ def _multiply(builder: ir.IRBuilder, args: Any, columns: int) -> None:
     rows = [builder.add(a, builder.mul(a_pitch, I64(i))) for i in range(8)]
     with cgutils.for_range(builder, k, intp=I64) as loop:
         offset_b = builder.shl(loop.index, I64(7))
-        right = [lanes.load(builder.add(b, builder.add(offset_b, I64(64 * j))), "f32") for j in range(columns)]
+        right = [
+            lanes.load(builder.add(b, builder.add(offset_b, I64(64 * j))), "f32")
+            for j in range(columns)
+        ]
         offset_a = builder.shl(loop.index, I64(2))
         for i in range(8):
             element = builder.load(pointer(builder, builder.add(rows[i], offset_a), F32))
@@ -137,7 +169,7 @@ def pack_b_16bit(out, src, k_blocks, n_blocks, bf16):  # type: ignore[no-untyped
 
 @called
 def mmad(x, es, bf16, pack_a, pack_b):  # type: ignore[no-untyped-def]
-    """C = (0 if init else C) + A B on true sizes m, n, k; rows of padding in L0C may get garbage."""
+    """C = (0 if init else C) + A B on true sizes m, n, k; padding rows of L0C may get garbage."""
     c, a, b = argument(x, 0), argument(x, 1), argument(x, 2)
     m, n, k = argument(x, 3), argument(x, 4), argument(x, 5)
     init, c_stride = argument(x, 6), argument(x, 7)
@@ -164,12 +196,23 @@ def mmad(x, es, bf16, pack_a, pack_b):  # type: ignore[no-untyped-def]
     for n2 in range((n_blocks + 1) >> 1):
         wide = 1 if n2 * 2 + 1 < n_blocks else 0
         for i in range(0, m, 8):
-            multiply_8x32(c + n2 * 2 * c_stride + i * 64, c_stride, pack_a + i * pitch, pitch, pack_b + n2 * panel, k, init, wide)
+            multiply_8x32(
+                c + n2 * 2 * c_stride + i * 64,
+                c_stride,
+                pack_a + i * pitch,
+                pitch,
+                pack_b + n2 * panel,
+                k,
+                init,
+                wide,
+            )
 
 
 @called
 def nd2nz(x, es):  # type: ignore[no-untyped-def]
-    """Rows of GM into columns of 32 B; columns outside and two at a time, against cache set conflicts."""
+    """Rows of GM into columns of 32 B; columns outside and two at a time, against cache set
+    conflicts.
+    """
     dst, src, rows, columns = argument(x, 0), argument(x, 1), argument(x, 2), argument(x, 3)
     pitch, stride = argument(x, 4), argument(x, 5)
     width = columns * es
@@ -193,9 +236,9 @@ def nd2nz(x, es):  # type: ignore[no-untyped-def]
                 st16(at + rest + z * 2, 0)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@machine
 def transpose_16x16(typingctx: Any, dst: Any, src: Any) -> Any:
-    """A 512 B fractal of 16-bit elements, transposed in registers by four rounds of interleaving."""
+    """A 512 B fractal of 16-bit elements, transposed in registers by four interleavings."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         row = ir.VectorType(ir.IntType(16), 16)
@@ -214,7 +257,9 @@ def transpose_16x16(typingctx: Any, dst: Any, src: Any) -> Any:
 
 @called
 def load_fractals_b16(x):  # type: ignore[no-untyped-def]
-    """LOAD_A and LOAD_B of 16-bit elements: fractals keep their order (rows, columns) of the result."""
+    """LOAD_A and LOAD_B of 16-bit elements: fractals keep their order (rows, columns) of the
+    result.
+    """
     dst, src, rows, columns = argument(x, 0), argument(x, 1), argument(x, 2), argument(x, 3)
     stride, transposed = argument(x, 4), argument(x, 5)
     for r1 in range((rows + 15) >> 4):
@@ -233,12 +278,18 @@ def load_a_b32(x):  # type: ignore[no-untyped-def]
     stride, transposed = argument(x, 4), argument(x, 5)
     for m1 in range((m + 15) >> 4):
         for k1 in range((k + 7) >> 3):
-            if transposed:  # the tile is [k, m]: element (k, m) at (m // 8) * stride + k * 32 + (m % 8) * 4
+            if (
+                transposed
+            ):  # the tile is [k, m]: element (k, m) at (m // 8) * stride + k * 32 + (m % 8) * 4
                 for i in range(16):
                     row = m1 * 16 + i
                     for j in range(8):
                         if row < m:
-                            move(dst + i * 32 + j * 4, src + (row >> 3) * stride + (k1 * 8 + j) * 32 + (row & 7) * 4, 4)
+                            move(
+                                dst + i * 32 + j * 4,
+                                src + (row >> 3) * stride + (k1 * 8 + j) * 32 + (row & 7) * 4,
+                                4,
+                            )
             else:
                 move(dst, src + k1 * stride + m1 * 512, 512)
             dst += 512
@@ -257,7 +308,11 @@ def load_b_b32(x):  # type: ignore[no-untyped-def]
                     for j in range(16):
                         column = n1 * 16 + j
                         if column < n:
-                            move(dst + i * 64 + j * 4, src + (row >> 3) * stride + column * 32 + (row & 7) * 4, 4)
+                            move(
+                                dst + i * 64 + j * 4,
+                                src + (row >> 3) * stride + column * 32 + (row & 7) * 4,
+                                4,
+                            )
                 else:
                     move32(dst + i * 64, src + 2 * n1 * stride + row * 32)
                     if n1 * 16 + 8 < n:
@@ -266,7 +321,7 @@ def load_b_b32(x):  # type: ignore[no-untyped-def]
 
 
 def _fix_row(dtype: str) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @machine
     def row(typingctx: Any, dst: Any, src: Any, count: Any, mode: Any) -> Any:
         """Up to 16 accumulators to GM."""
 
@@ -277,9 +332,11 @@ def _fix_row(dtype: str) -> Any:
             rectified = lanes.extremum(">=", value, lanes.real(0.0))
             value = builder.select(builder.trunc(mode, ir.IntType(1)), rectified, value)
             mask = lanes.mask(count)
-            slot = cgutils.alloca_once(builder, lanes.floats)
+            slot = slot_of(builder, lanes.floats)
             builder.store(value, slot)
-            with builder.if_then(builder.icmp_signed("!=", builder.and_(mode, I64(ATOMIC_ADD)), I64(0))):
+            with builder.if_then(
+                builder.icmp_signed("!=", builder.and_(mode, I64(ATOMIC_ADD)), I64(0))
+            ):
                 builder.store(builder.fadd(lanes.load(dst, dtype, mask), value), slot)
             value = builder.load(slot)
             full = builder.icmp_signed("==", count, I64(16))

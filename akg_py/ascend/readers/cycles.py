@@ -1,7 +1,7 @@
 """How long an instruction occupies its pipe, in ticks of 1/16 cycle, from sizes and a cost row.
 
-The cost row of an op is eight float64 (columns C_*), filled by `timing.cost_table` from the device's
-constants. The same columns mean the same thing for a family only; see `ticks`.
+The cost row of an op is eight float64 (columns C_*), filled by `timing.cost_table` from the
+device's constants. The same columns mean the same thing for a family only; see `ticks`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,23 @@ COST_COLUMNS = 8
 
 @inlined
 def slots(width):  # type: ignore[no-untyped-def]
-    """512 B packets that a row of `width` bytes takes: pieces of 512, 256, 128, 64, 32 B, greedily."""
+    """512 B packets that a row of `width` bytes takes: pieces of 512, 256, 128, 64, 32 B,
+    greedily.
+    """
     rest = width & 511
-    return (width >> 9) + ((rest >> 8) & 1) + ((rest >> 7) & 1) + ((rest >> 6) & 1) + ((rest >> 5) & 1) + (1 if rest & 31 else 0)
+    return (
+        (width >> 9)
+        + ((rest >> 8) & 1)
+        + ((rest >> 7) & 1)
+        + ((rest >> 6) & 1)
+        + ((rest >> 5) & 1)
+        + (1 if rest & 31 else 0)
+    )
 
 
 @inlined
 def ticks(traits, x, cost, on_scalar):  # type: ignore[no-untyped-def]
-    """Ticks the instruction with operands x occupies its pipe; traits and cost are the op's rows."""
+    """Ticks the instruction with operands x occupies its pipe; traits and cost: the op's rows."""
     family = ld(traits + T_FAMILY * 8)
     unit = ldf(cost + C_UNIT * 8)
     start = ldf(cost + C_START * 8)
@@ -61,7 +70,7 @@ def ticks(traits, x, cost, on_scalar):  # type: ignore[no-untyped-def]
     if p <= 0 or q <= 0:
         return 0
     es = ld(traits + T_DST * 8)
-    if family == LOAD_A or family == LOAD_B:
+    if family in (LOAD_A, LOAD_B):
         c0 = 32 // es
         if family == LOAD_A:
             return int(start + unit * (((p + 15) >> 4) * ((q + c0 - 1) // c0) * 512))

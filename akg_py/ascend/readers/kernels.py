@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
-from akg_py.ascend.isa import COPY, FIX, INSTRUCTIONS, LOAD_A, LOAD_B, MMAD, ND2NZ, T_DST, T_FAMILY, T_SRC0, VECTOR
-from akg_py.ascend.readers.cube_kernels import copy, fix, load_a_b32, load_b_b32, load_fractals_b16, mmad, nd2nz
+from akg_py.ascend.isa import (
+    COPY,
+    FIX,
+    INSTRUCTIONS,
+    LOAD_A,
+    LOAD_B,
+    MMAD,
+    ND2NZ,
+    T_DST,
+    T_FAMILY,
+    T_SRC0,
+    VECTOR,
+)
+from akg_py.ascend.readers.cube_kernels import (
+    copy,
+    fix,
+    load_a_b32,
+    load_b_b32,
+    load_fractals_b16,
+    mmad,
+    nd2nz,
+)
 from akg_py.ascend.readers.vector_kernels import vector_kernel
 from akg_py.codegen.memory import entry, ld
 

@@ -22,9 +22,16 @@ BITS = {"f32": 32, "f16": 16, "bf16": 16, "i32": 32, "i8": 8, "u8": 8}
 EXP_POLY = (1.38131444e-3, 8.36941885e-3, 4.16684568e-2, 1.66665148e-1, 4.99999931e-1, 1.0, 1.0)
 # ln(1 + f) = f - f^2/2 + f^3 * P(f) on [sqrt(1/2) - 1, sqrt(2) - 1], highest power first
 LN_POLY = (
-    6.73090798e-2, -1.16822597e-1, 1.18984378e-1, -1.24053813e-1, 1.42182487e-1,
-    -1.66679535e-1, 2.00021741e-1, -2.50000112e-1, 3.33333119e-1,
-)  # fmt: skip
+    6.73090798e-2,
+    -1.16822597e-1,
+    1.18984378e-1,
+    -1.24053813e-1,
+    1.42182487e-1,
+    -1.66679535e-1,
+    2.00021741e-1,
+    -2.50000112e-1,
+    3.33333119e-1,
+)
 
 
 def f32(value: float) -> float:
@@ -59,9 +66,13 @@ class Lanes:
         return self._declared(f"llvm.{name}.v{self.width}f32", self.floats, [self.floats], [x])
 
     def fma(self, a: ir.Value, x: ir.Value, c: ir.Value) -> ir.Value:
-        return self._declared(f"llvm.fma.v{self.width}f32", self.floats, [self.floats] * 3, [a, x, c])
+        return self._declared(
+            f"llvm.fma.v{self.width}f32", self.floats, [self.floats] * 3, [a, x, c]
+        )
 
-    def _declared(self, name: str, result: ir.Type, kinds: list[ir.Type], args: list[ir.Value]) -> ir.Value:
+    def _declared(
+        self, name: str, result: ir.Type, kinds: list[ir.Type], args: list[ir.Value]
+    ) -> ir.Value:
         module = self.b.module
         function = module.globals.get(name)
         if function is None:
@@ -71,14 +82,22 @@ class Lanes:
     def splat(self, scalar: ir.Value) -> ir.Value:
         kind = self.vector(scalar.type)
         one = self.b.insert_element(ir.Constant(kind, ir.Undefined), scalar, I32(0))
-        return self.b.shuffle_vector(one, ir.Constant(kind, ir.Undefined), ir.Constant(self.ints, [0] * self.width))
+        return self.b.shuffle_vector(
+            one, ir.Constant(kind, ir.Undefined), ir.Constant(self.ints, [0] * self.width)
+        )
 
     def mask(self, count: ir.Value) -> ir.Value:
         """Lanes below `count` (i64)."""
         iota = ir.Constant(self.ints, list(range(self.width)))
         return self.b.icmp_signed("<", iota, self.splat(self.b.trunc(count, I32)))
 
-    def load(self, address: ir.Value, dtype: str, mask: ir.Value | None = None, fill: ir.Value | None = None) -> ir.Value:
+    def load(
+        self,
+        address: ir.Value,
+        dtype: str,
+        mask: ir.Value | None = None,
+        fill: ir.Value | None = None,
+    ) -> ir.Value:
         """Lanes of `dtype`, widened to float or i32; masked-off lanes are `fill` or zero."""
         kind = self.vector(STORED[dtype])
         if mask is None:
@@ -88,7 +107,9 @@ class Lanes:
             name = f"llvm.masked.load.v{self.width}{_name(STORED[dtype])}.p0"
             types = [kind.as_pointer(), I32, self.vector(I1), kind]
             zero = ir.Constant(kind, None)
-            raw = self._declared(name, kind, types, [pointer(self.b, address, kind), I32(1), mask, zero])
+            raw = self._declared(
+                name, kind, types, [pointer(self.b, address, kind), I32(1), mask, zero]
+            )
         value = self.widen(raw, dtype)
         return value if fill is None or mask is None else self.b.select(mask, value, fill)
 
@@ -114,17 +135,23 @@ class Lanes:
             odd = b.and_(b.lshr(bits, self.integer(16)), self.integer(1))
             rounded = b.lshr(b.add(bits, b.add(odd, self.integer(0x7FFF))), self.integer(16))
             quiet = b.or_(b.lshr(bits, self.integer(16)), self.integer(0x40))
-            return b.trunc(b.select(b.fcmp_unordered("uno", value, value), quiet, rounded), self.vector(I16))
+            return b.trunc(
+                b.select(b.fcmp_unordered("uno", value, value), quiet, rounded), self.vector(I16)
+            )
         return b.trunc(value, self.vector(I8))
 
-    def store(self, value: ir.Value, address: ir.Value, dtype: str, mask: ir.Value | None = None) -> None:
+    def store(
+        self, value: ir.Value, address: ir.Value, dtype: str, mask: ir.Value | None = None
+    ) -> None:
         raw = self.narrow(value, dtype)
         if mask is None:
             self.b.store(raw, pointer(self.b, address, raw.type)).align = 1
             return
         name = f"llvm.masked.store.v{self.width}{_name(STORED[dtype])}.p0"
         types = [raw.type, raw.type.as_pointer(), I32, self.vector(I1)]
-        self._declared(name, ir.VoidType(), types, [raw, pointer(self.b, address, raw.type), I32(1), mask])
+        self._declared(
+            name, ir.VoidType(), types, [raw, pointer(self.b, address, raw.type), I32(1), mask]
+        )
 
     def compare(self, op: str, x: ir.Value, y: ir.Value) -> ir.Value:
         if x.type == self.ints:
@@ -139,9 +166,14 @@ class Lanes:
         return self.b.select(first, x, y)
 
     def to_int(self, x: ir.Value) -> ir.Value:
-        """Float to int32, truncating; out of range and NaN give the lowest integer, as numpy on x86."""
+        """Float to int32, truncating; out of range and NaN give the lowest integer, as numpy on
+        x86.
+        """
         b = self.b
-        inside = b.and_(b.fcmp_ordered(">=", x, self.real(-2147483648.0)), b.fcmp_ordered("<", x, self.real(2147483648.0)))
+        inside = b.and_(
+            b.fcmp_ordered(">=", x, self.real(-2147483648.0)),
+            b.fcmp_ordered("<", x, self.real(2147483648.0)),
+        )
         safe = b.select(inside, x, self.real(0.0))
         return b.select(inside, b.fptosi(safe, self.ints), self.integer(-(1 << 31)))
 
@@ -213,7 +245,9 @@ def immediate(lanes: Lanes, bits: ir.Value, dtype: str) -> ir.Value:
 def operation(lanes: Lanes, name: str, dtype: str, x: Any, y: Any) -> ir.Value:
     """The value of a lane operation on widened lanes; y is the second source or immediate."""
     b, whole = lanes.b, dtype == "i32"
-    one, zero = (lanes.integer(1), lanes.integer(0)) if whole else (lanes.real(1.0), lanes.real(0.0))
+    one, zero = (
+        (lanes.integer(1), lanes.integer(0)) if whole else (lanes.real(1.0), lanes.real(0.0))
+    )
     match name:
         case "VADD" | "VADDS":
             return b.add(x, y) if whole else b.fadd(x, y)
@@ -234,7 +268,11 @@ def operation(lanes: Lanes, name: str, dtype: str, x: Any, y: Any) -> ir.Value:
         case "VRELU":
             return lanes.extremum(">=", x, zero)
         case "VABS":
-            return b.select(b.icmp_signed("<", x, zero), b.sub(zero, x), x) if whole else lanes.unary("fabs", x)
+            return (
+                b.select(b.icmp_signed("<", x, zero), b.sub(zero, x), x)
+                if whole
+                else lanes.unary("fabs", x)
+            )
         case "VNEG":
             return b.sub(zero, x) if whole else b.fneg(x)
         case "VCOPY":

@@ -1,4 +1,6 @@
-"""Single functions of the readers as entry points: for tests and for asking about one instruction."""
+"""Single functions of the readers as entry points: for tests and for asking about one
+instruction.
+"""
 
 from __future__ import annotations
 
@@ -17,4 +19,3 @@ def regions_of(traits, x, out):  # type: ignore[no-untyped-def]
 def ticks_of(traits, x, cost):  # type: ignore[no-untyped-def]
     """See cycles.ticks."""
     return ticks(traits, x, cost, False)
-

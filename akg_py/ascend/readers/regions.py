@@ -54,14 +54,18 @@ def align16(n):  # type: ignore[no-untyped-def]
 
 @inlined
 def lanes_region(x, out, i, es, lanes, repeats, write):  # type: ignore[no-untyped-def]
-    """Region of operand i (0 dst, 1 src0, 2 src1) of a vector instruction: repeats of 32 B blocks."""
+    """Region of operand i (0 dst, 1 src0, 2 src1) of a vector instruction: repeats of 32 B
+    blocks.
+    """
     size = lanes * es
     block = operand(x, 8 + i)
     rep = operand(x, 5 + i)
     if block == 32 or size <= 32:
         return put(out, operand(x, i), 1, 0, repeats, rep, size, size, write)
     pieces = (size + 31) >> 5
-    return put(out, operand(x, i), repeats, rep, pieces, block, 32, size - ((pieces - 1) << 5), write)
+    return put(
+        out, operand(x, i), repeats, rep, pieces, block, 32, size - ((pieces - 1) << 5), write
+    )
 
 
 @called
@@ -99,8 +103,18 @@ def regions(traits, x, out):  # type: ignore[no-untyped-def]
             end = put(end, operand(x, 2), 1, 0, 1, 0, size_b, size_b, 0)
         columns = align16(n) >> 4
         write = 1 if operand(x, 6) else 2
-        end = put(end, operand(x, 0), 1, 0, columns, operand(x, 7), align16(m) * 64, align16(m) * 64, write)
-    elif family == LOAD_A or family == LOAD_B:
+        end = put(
+            end,
+            operand(x, 0),
+            1,
+            0,
+            columns,
+            operand(x, 7),
+            align16(m) * 64,
+            align16(m) * 64,
+            write,
+        )
+    elif family in (LOAD_A, LOAD_B):
         rows, columns = operand(x, 2), operand(x, 3)  # of the fractal matrix: m, k or k, n
         if rows <= 0 or columns <= 0:
             return 0
@@ -109,7 +123,9 @@ def regions(traits, x, out):  # type: ignore[no-untyped-def]
         if operand(x, 5):
             stored_rows, stored_columns = columns, rows
         size = align16(stored_rows) * 32
-        end = put(end, operand(x, 1), 1, 0, (stored_columns + c0 - 1) // c0, operand(x, 4), size, size, 0)
+        end = put(
+            end, operand(x, 1), 1, 0, (stored_columns + c0 - 1) // c0, operand(x, 4), size, size, 0
+        )
         if family == LOAD_A:
             size = (align16(rows) >> 4) * ((columns + c0 - 1) // c0) * 512
         else:
@@ -121,7 +137,17 @@ def regions(traits, x, out):  # type: ignore[no-untyped-def]
             return 0
         c0 = 32 // es
         end = put(end, operand(x, 1), 1, 0, rows, operand(x, 4), columns * es, columns * es, 0)
-        end = put(end, operand(x, 0), 1, 0, (columns + c0 - 1) // c0, operand(x, 5), rows * 32, rows * 32, 1)
+        end = put(
+            end,
+            operand(x, 0),
+            1,
+            0,
+            (columns + c0 - 1) // c0,
+            operand(x, 5),
+            rows * 32,
+            rows * 32,
+            1,
+        )
     elif family == FIX:
         m, n = operand(x, 2), operand(x, 3)
         if m <= 0 or n <= 0:
@@ -154,7 +180,11 @@ def regions(traits, x, out):  # type: ignore[no-untyped-def]
 @inlined
 def extent(out):  # type: ignore[no-untyped-def]
     """Bytes from the region's address to its last byte; strides must not be negative."""
-    return (ld(out + 8) - 1) * ld(out + 16) + (ld(out + 24) - 1) * ld(out + 32) + max(ld(out + 48), ld(out + 40) if ld(out + 24) > 1 else 0)
+    return (
+        (ld(out + 8) - 1) * ld(out + 16)
+        + (ld(out + 24) - 1) * ld(out + 32)
+        + max(ld(out + 48), ld(out + 40) if ld(out + 24) > 1 else 0)
+    )
 
 
 @inlined

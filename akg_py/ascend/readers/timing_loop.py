@@ -72,7 +72,10 @@ def take(snapshot, s, r, iteration, flags, pipes, counters, counter_count):  # t
         ring = s + (S_RINGS + p * QUEUE) * 8
         position = ld(s + (S_RING_AT + p) * 8)
         for i in range(QUEUE):
-            st(at + (p * QUEUE + i) * 8, relative(ld(ring + ((position + i) & (QUEUE - 1)) * 8), clock))
+            st(
+                at + (p * QUEUE + i) * 8,
+                relative(ld(ring + ((position + i) & (QUEUE - 1)) * 8), clock),
+            )
 
 
 @called
@@ -102,7 +105,9 @@ def recurs(snapshot, s, r, iteration, modulus, flags, pipes, counters, counter_c
         ring = s + (S_RINGS + p * QUEUE) * 8
         position = ld(s + (S_RING_AT + p) * 8)
         for i in range(QUEUE):
-            if ld(at + (p * QUEUE + i) * 8) != relative(ld(ring + ((position + i) & (QUEUE - 1)) * 8), clock):
+            if ld(at + (p * QUEUE + i) * 8) != relative(
+                ld(ring + ((position + i) & (QUEUE - 1)) * 8), clock
+            ):
                 return False
     return True
 
@@ -137,7 +142,9 @@ def shorten(row, r, s, snapshot, flags, pipes, counters, counter_count):  # type
     taken = ld(snapshot)
     if taken < 0 or done >= uniform or uniform < MIN_UNIFORM:
         return
-    if taken and recurs(snapshot, s, r, done, reg(r, col(row, 6)), flags, pipes, counters, counter_count):
+    if taken and recurs(
+        snapshot, s, r, done, reg(r, col(row, 6)), flags, pipes, counters, counter_count
+    ):
         period = done - taken
         periods = (uniform - done) // period
         if periods > 0:
@@ -191,7 +198,9 @@ def lengthen(place, part, amount):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def attribute(attribution, s, pipe, entry, on_path, extra, duration, latency, later):  # type: ignore[no-untyped-def]
+def attribute(  # type: ignore[no-untyped-def]
+    attribution, s, pipe, entry, on_path, extra, duration, latency, later
+):
     """The critical path of an issued instruction: what held it back, then its own time."""
     avail = path(attribution, S_AVAIL + pipe)
     if on_path:
@@ -206,11 +215,27 @@ def attribute(attribution, s, pipe, entry, on_path, extra, duration, latency, la
 
 
 @compiled
-def simulate_core(code, end, r, traits, costs, flags, pipes, counters, counter_count, early, s, x, snapshots, snapshot_words, attribution):  # type: ignore[no-untyped-def]
+def simulate_core(  # type: ignore[no-untyped-def]
+    code,
+    end,
+    r,
+    traits,
+    costs,
+    flags,
+    pipes,
+    counters,
+    counter_count,
+    early,
+    s,
+    x,
+    snapshots,
+    snapshot_words,
+    attribution,
+):
     """Time one core; the state at s starts zeroed with empty flags. Returns (outcome, row, detail).
 
-    attribution: 0, or address of PARTS int64 per state word, zeroed: the cycles of the critical path up
-    to that time by pipe, then scalar issue, then latency. They add up to the time.
+    attribution: 0, or address of PARTS int64 per state word, zeroed: the cycles of the critical
+    path up to that time by pipe, then scalar issue, then latency. They add up to the time.
     """
     row = code
     while row < end:
@@ -254,7 +279,9 @@ def simulate_core(code, end, r, traits, costs, flags, pipes, counters, counter_c
                 if time > ld(target):
                     st(target, time)
                     if attribution:
-                        copy_path(path(attribution, (target - s) >> 3), path(attribution, S_FLAGS + flag))
+                        copy_path(
+                            path(attribution, (target - s) >> 3), path(attribution, S_FLAGS + flag)
+                        )
             row += ROW_BYTES
             continue
         gather_sizes(row, r, x)
@@ -301,7 +328,17 @@ def simulate_core(code, end, r, traits, costs, flags, pipes, counters, counter_c
             on_path = early_start >= free
             later = start + duration + latency >= ld(done)
             if attribution:
-                attribute(attribution, s, pipe, word, on_path, start - (clock if on_path else ld(avail)), duration, latency, later)
+                attribute(
+                    attribution,
+                    s,
+                    pipe,
+                    word,
+                    on_path,
+                    start - (clock if on_path else ld(avail)),
+                    duration,
+                    latency,
+                    later,
+                )
             st(entry, start)
             st(s + (S_RING_AT + pipe) * 8, position + 1)
             st(avail, start + duration)
@@ -313,8 +350,26 @@ def simulate_core(code, end, r, traits, costs, flags, pipes, counters, counter_c
 
 
 @compiled
-def simulate_cores(code, end, cores, registers, core_count, traits, costs, flags, pipes, counters, counter_count, early, states, words, work, snapshot_words):  # type: ignore[no-untyped-def]
-    """Time all cores of a phase; one zeroed state of `words` each. Returns (outcome, core, row, detail).
+def simulate_cores(  # type: ignore[no-untyped-def]
+    code,
+    end,
+    cores,
+    registers,
+    core_count,
+    traits,
+    costs,
+    flags,
+    pipes,
+    counters,
+    counter_count,
+    early,
+    states,
+    words,
+    work,
+    snapshot_words,
+):
+    """Time all cores of a phase; one zeroed state of `words` each. Returns (outcome, core, row,
+    detail).
 
     work: 16 words of operands, one register vector, snapshots of all marks.
     """
@@ -328,7 +383,21 @@ def simulate_cores(code, end, cores, registers, core_count, traits, costs, flags
         for i in range(flags):
             st(s + (S_FLAGS + i) * 8, EMPTY)
         outcome, row, detail = simulate_core(
-            code, end, r, traits, costs, flags, pipes, counters, counter_count, early, s, x, snapshots, snapshot_words, 0
+            code,
+            end,
+            r,
+            traits,
+            costs,
+            flags,
+            pipes,
+            counters,
+            counter_count,
+            early,
+            s,
+            x,
+            snapshots,
+            snapshot_words,
+            0,
         )
         if outcome:
             return outcome, core, row, detail

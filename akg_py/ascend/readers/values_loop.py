@@ -26,7 +26,12 @@ def outside(out, count, size):  # type: ignore[no-untyped-def]
         space = address >> 40
         if space < 0 or space >= 64:
             return i
-        if ld(region + 8) <= 0 or ld(region + 24) <= 0 or ld(region + 16) < 0 or ld(region + 32) < 0:
+        if (
+            ld(region + 8) <= 0
+            or ld(region + 24) <= 0
+            or ld(region + 16) < 0
+            or ld(region + 32) < 0
+        ):
             return i
         if (address & OFFSET) + extent(region) > ld(size + space * 8):
             return i
@@ -38,8 +43,8 @@ def run_core(code, end, r, flags, base, size, traits, work):  # type: ignore[no-
     """Run one core from the first row to the end; return (outcome, row, detail, device rows).
 
     code, end: addresses of the rows; r: registers (worked in); flags: int64 counters; base, size:
-    int64[64] per space; work: operands (12), regions (4 x 8), then the addresses of two pack buffers
-    and the number of flags, and the address of kernels.execute.
+    int64[64] per space; work: operands (12), regions (4 x 8), then the addresses of two pack
+    buffers and the number of flags, and the address of kernels.execute.
     """
     x, out = work, work + 128
     pack_a, pack_b, kernels = ld(work + 512), ld(work + 520), ld(work + 536)

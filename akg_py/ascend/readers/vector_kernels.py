@@ -11,14 +11,13 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic
 
 from akg_py.ascend.isa import BRCB, DTYPE_BYTES, INSTRUCTIONS, REDUCE, VECTOR, InstructionSpec
 from akg_py.ascend.readers.lanes import Lanes, convert, immediate, operation
-from akg_py.codegen.memory import I64, load, store
+from akg_py.codegen.memory import I64, load, machine, slot_of, store
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@machine
 def vector_kernel(typingctx: Any, op: Any, x: Any) -> Any:
     """Run the vector, cross-lane or broadcast instruction `op` on operands at address x."""
 
@@ -46,9 +45,11 @@ def _kernel(module: ir.Module, spec: InstructionSpec) -> ir.Function:
         function.linkage = "internal"
         function.attributes.add("noinline")
         function.attributes.add("nounwind")
-        function.attributes.add("optsize")  # no unrolling of the loops: a tenth of the code
+        function.attributes.add("optsize")  # no unrolled loops: half the compile time
         builder = ir.IRBuilder(function.append_basic_block("entry"))
-        {VECTOR: _lane_op, REDUCE: _cross_op, BRCB: _broadcast_op}[spec.family](builder, spec, function.args[0])
+        {VECTOR: _lane_op, REDUCE: _cross_op, BRCB: _broadcast_op}[spec.family](
+            builder, spec, function.args[0]
+        )
         builder.ret_void()
     return function
 
@@ -82,12 +83,15 @@ def _lane_op(builder: ir.IRBuilder, spec: InstructionSpec, x: ir.Value) -> None:
     lanes, repeats = _operand(builder, x, 3), _operand(builder, x, 4)
     bits = _operand(builder, x, 2)
 
-    def body(width: int, flat: bool, repeat: ir.Value, lane: ir.Value, count: ir.Value | None) -> None:
+    def body(
+        width: int, flat: bool, repeat: ir.Value, lane: ir.Value, count: ir.Value | None
+    ) -> None:
         vector = Lanes(builder, width)
         mask = None if count is None else vector.mask(count)
         places = [None if o is None else o.at(repeat, lane, flat) for o in operands]
         values = [
-            None if places[i] is None else vector.load(places[i], spec.dtypes[i], mask) for i in (1, 2)
+            None if places[i] is None else vector.load(places[i], spec.dtypes[i], mask)
+            for i in (1, 2)
         ]
         dst, dtype = places[0], spec.dtypes[0]
         assert dst is not None
@@ -106,23 +110,29 @@ def _lane_op(builder: ir.IRBuilder, spec: InstructionSpec, x: ir.Value) -> None:
         whole = builder.and_(lanes, I64(-width))
         rest = builder.sub(lanes, whole)
         with cgutils.for_range(builder, repeats, intp=I64) as outer:
-            with cgutils.for_range(builder, builder.lshr(whole, I64(width.bit_length() - 1)), intp=I64) as inner:
+            with cgutils.for_range(
+                builder, builder.lshr(whole, I64(width.bit_length() - 1)), intp=I64
+            ) as inner:
                 body(width, True, outer.index, builder.mul(inner.index, I64(width)), None)
             with builder.if_then(builder.icmp_signed(">", rest, I64(0))):
                 body(width, True, outer.index, whole, rest)
 
     def block_loops(width: int) -> None:
         groups = builder.lshr(builder.add(lanes, I64(width - 1)), I64(width.bit_length() - 1))
-        with cgutils.for_range(builder, repeats, intp=I64) as outer:
-            with cgutils.for_range(builder, groups, intp=I64) as inner:
-                lane = builder.mul(inner.index, I64(width))
-                body(width, False, outer.index, lane, builder.sub(lanes, lane))
+        with (
+            cgutils.for_range(builder, repeats, intp=I64) as outer,
+            cgutils.for_range(builder, groups, intp=I64) as inner,
+        ):
+            lane = builder.mul(inner.index, I64(width))
+            body(width, False, outer.index, lane, builder.sub(lanes, lane))
 
     contiguous = ir.IntType(1)(1)
     dense = ir.IntType(1)(1)
     for o in present:
         contiguous = builder.and_(contiguous, builder.icmp_signed("==", o.block, I64(32)))
-        dense = builder.and_(dense, builder.icmp_signed("==", o.rep, builder.mul(lanes, I64(o.size))))
+        dense = builder.and_(
+            dense, builder.icmp_signed("==", o.rep, builder.mul(lanes, I64(o.size)))
+        )
     with builder.if_else(contiguous) as (then, otherwise):
         with then:
             total = builder.select(dense, builder.mul(lanes, repeats), lanes)
@@ -145,24 +155,32 @@ def _cross_op(builder: ir.IRBuilder, spec: InstructionSpec, x: ir.Value) -> None
     else:
         identity = vector.real({"VCADD": 0.0, "VCMAX": float("-inf"), "VCMIN": float("inf")}[name])
     combine = {"VCADD": "VADD", "VCMAX": "VMAX", "VCMIN": "VMIN"}[name]
-    total = cgutils.alloca_once(builder, identity.type)
+    total = slot_of(builder, identity.type)
     whole = builder.and_(lanes, I64(-width))
     rest = builder.sub(lanes, whole)
     with cgutils.for_range(builder, repeats, intp=I64) as outer:
         builder.store(identity, total)
-        with cgutils.for_range(builder, builder.lshr(whole, I64(width.bit_length() - 1)), intp=I64) as inner:
+        with cgutils.for_range(
+            builder, builder.lshr(whole, I64(width.bit_length() - 1)), intp=I64
+        ) as inner:
             place = source.at(outer.index, builder.mul(inner.index, I64(width)), False)
             value = vector.load(place, dtype)
             builder.store(operation(vector, combine, dtype, builder.load(total), value), total)
         with builder.if_then(builder.icmp_signed(">", rest, I64(0))):
-            value = vector.load(source.at(outer.index, whole, False), dtype, vector.mask(rest), identity)
+            value = vector.load(
+                source.at(outer.index, whole, False), dtype, vector.mask(rest), identity
+            )
             builder.store(operation(vector, combine, dtype, builder.load(total), value), total)
         value, half = builder.load(total), vector
         while half.width > 1:
             part = Lanes(builder, half.width // 2)
             undefined = ir.Constant(value.type, ir.Undefined)
-            low = builder.shuffle_vector(value, undefined, ir.Constant(part.ints, list(range(part.width))))
-            high = builder.shuffle_vector(value, undefined, ir.Constant(part.ints, list(range(part.width, half.width))))
+            low = builder.shuffle_vector(
+                value, undefined, ir.Constant(part.ints, list(range(part.width)))
+            )
+            high = builder.shuffle_vector(
+                value, undefined, ir.Constant(part.ints, list(range(part.width, half.width)))
+            )
             value, half = operation(part, combine, dtype, low, high), part
         half.store(value, builder.add(dst, builder.mul(outer.index, step)), dtype)
 
