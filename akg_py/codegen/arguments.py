@@ -7,6 +7,7 @@ order, costs about a microsecond.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,11 +28,13 @@ class Prepared:
 
     Attributes:
         arrays: C-contiguous, aligned, of exactly the parameters' shapes and dtypes.
+        addresses: where their elements begin.
         pending: (array of the user, array to copy there after the run).
         allocated: outputs made for this call, or None when the user passed them.
     """
 
     arrays: list[Array]
+    addresses: list[int]
     pending: list[tuple[Array, Array]]
     allocated: list[Array] | None
 
@@ -81,14 +84,41 @@ def prepare(
     pending: list[tuple[Array, Array]] = []
     for p, a in zip(params, given, strict=True):
         ready.append(_ready(p, a, id(p) in written, pending))
-    if allocated is None and outputs:
+    addresses = [address_of(a) for a in ready]
+    if allocated is None and _may_overlap(params, written, given, ready, addresses):
         _check_overlap(params, written, given, inplace or {})
-    if allocated is not None and [id(p) for p in params if id(p) in written] != [
-        id(o) for o in outputs
-    ]:
+    if allocated is not None and len(outputs) > 1:
         by_id = {id(p): a for p, a in zip(params, given, strict=True)}
         allocated = [by_id[id(o)] for o in outputs]
-    return Prepared(ready, pending, allocated)
+    return Prepared(ready, addresses, pending, allocated)
+
+
+def address_of(a: Array) -> int:
+    """Where the elements of a contiguous array begin."""
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(a))  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError):  # read-only, empty, or a dtype buffers don't know
+        return int(a.__array_interface__["data"][0])
+
+
+def _may_overlap(
+    params: Sequence[Buffer],
+    written: set[int],
+    given: Sequence[Any],
+    ready: Sequence[Array],
+    addresses: Sequence[int],
+) -> bool:
+    """Whether an output might share memory with another argument: by address, unless copied."""
+    spans = [(start, start + a.nbytes) for start, a in zip(addresses, ready, strict=True)]
+    for n, p in enumerate(params):
+        if given[n] is not ready[n]:
+            return True
+        if id(p) in written:
+            start, end = spans[n]
+            for m, (low, high) in enumerate(spans):
+                if low < end and start < high and m != n:
+                    return True
+    return False
 
 
 def _ready(p: Buffer, a: Any, is_output: bool, pending: list[tuple[Array, Array]]) -> Array:

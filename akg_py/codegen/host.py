@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from akg_py.codegen import objects, threads
-from akg_py.codegen.arguments import Array, prepare
+from akg_py.codegen.arguments import Array, address_of, prepare
 from akg_py.codegen.emitter import Emitted, emit_func
 from akg_py.cost_types import Cost
 from akg_py.ir.stmt import Buffer, Func
@@ -50,9 +50,7 @@ class Compiled:
         size = emitted.workspace_bytes + hands * emitted.thread_bytes
         space = self._take(size) if size else None
         run = threads.runner(emitted.thread_bytes, hands)
-        start = (
-            None if space is None else -(-space.__array_interface__["data"][0] // _ALIGN) * _ALIGN
-        )
+        start = None if space is None else -(-address_of(space) // _ALIGN) * _ALIGN
         self._function(*addresses, start, run)
         if space is not None:
             self._spare.append((size, space))
@@ -101,22 +99,26 @@ class CpuKernel:
             ExpressionError: an argument has the wrong shape, dtype or kind, or overlaps an output.
         """
         ready = prepare(self.func.params, self.func.outputs, arrays, self.inplace)
-        self.compiled.run([a.__array_interface__["data"][0] for a in ready.arrays])
+        self.compiled.run(ready.addresses)
         return ready.finish()
 
     def bind(self, *arrays: Any) -> Callable[[], Any]:
-        """The call on these arrays with the checks done now; for repeated calls."""
-        ready = prepare(self.func.params, self.func.outputs, arrays, self.inplace)
-        addresses = [a.__array_interface__["data"][0] for a in ready.arrays]
-        sources = [
-            (a, fresh) for a, fresh in zip(arrays, ready.arrays, strict=False) if a is not fresh
-        ]
-        inputs = [(a, fresh) for a, fresh in sources if len(arrays) == len(self.func.params)]
-        run, finish = self.compiled.run, ready.finish
+        """The call on these arrays with the checks done now; for repeated calls.
+
+        Outputs that were left out are allocated once: every call returns the same arrays.
+        """
+        params, outputs = self.func.params, self.func.outputs
+        ready = prepare(params, outputs, arrays, self.inplace)
+        taken = ready.arrays
+        if ready.allocated is not None:
+            written = {id(b) for b in outputs}
+            taken = [a for p, a in zip(params, taken, strict=True) if id(p) not in written]
+        copies = [(a, b) for a, b in zip(taken, arrays, strict=True) if a is not b]
+        run, finish, addresses = self.compiled.run, ready.finish, ready.addresses
 
         def bound() -> Any:
-            for a, fresh in inputs:
-                fresh[...] = a
+            for copy, array in copies:
+                copy[...] = array
             run(addresses)
             return finish()
 

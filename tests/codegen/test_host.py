@@ -71,9 +71,13 @@ def test_views_are_copied_in_and_back(data: tuple[np.ndarray[Any, Any], ...]) ->
     raw[...] = a
     assert not raw.flags.aligned
     np.testing.assert_array_equal(kernel(raw, b), a + b)
-    bound = kernel.bind(a.T.copy().T, b, wide[:, ::2])
-    bound()
-    np.testing.assert_array_equal(wide[:, ::2], a + b)
+    turned = a.T.copy().T
+    for given in ((turned, b, wide[:, ::2]), (turned, b)):
+        bound = kernel.bind(*given)
+        for step in range(2):
+            turned[...] = a + step
+            result = bound()
+            np.testing.assert_array_equal(wide[:, ::2] if result is None else result, turned + b)
 
 
 def test_subclasses_and_foreign_arrays(data: tuple[np.ndarray[Any, Any], ...]) -> None:
