@@ -19,6 +19,7 @@ from akg_py.cost_types import Cost, PhaseCost
 from akg_py.errors import InternalError
 
 PARTS = (*isa.PIPES, "issue", "latency")
+MAX_ACCESSES = 1 << 18  # of a core; what comes later is left out of the L2 model
 
 
 def cost_table(device: Device, kind: str, cores: int) -> np.ndarray:
@@ -245,31 +246,73 @@ def launch_seconds(program: Program) -> float:
 
 
 def _hbm(
-    program: Program, read: np.ndarray, written: np.ndarray, touched: set[int], l2: str
+    program: Program, index: int, read: np.ndarray, written: np.ndarray, touched: set[int], l2: str
 ) -> tuple[int, int]:
     """Bytes a phase reads from and writes to HBM.
 
-    Cold: the first touch of each input byte. Both states: what exceeds L2 misses, each byte once,
-    and re-reads of a tensor miss by the same share once the whole working set is larger than L2.
+    Tensors that fit L2 together: cold, the first touch of each input byte; warm, nothing. Otherwise
+    the accesses of all cores go through a model of L2 (device study of matmul, section 3: waves of
+    cores share what they read at the same time).
     """
     capacity = program.device.capacity_bytes("L2")
-    footprint = sum(
-        min(t.size_bytes, int(read[8 + t.index]) + int(written[8 + t.index]))
-        for t in program.tensors
-    )
-    miss = max(0.0, 1 - capacity / footprint) if footprint else 0.0
-    reads = writes = 0.0
+    spaces = {t.index: isa.FIRST_TENSOR + t.index for t in program.tensors}
+    once = {t.index: min(t.size_bytes, int(read[spaces[t.index]])) for t in program.tensors}
+    out = {t.index: min(t.size_bytes, int(written[spaces[t.index]])) for t in program.tensors}
+    footprint = sum(min(t.size_bytes, once[t.index] + out[t.index]) for t in program.tensors)
+    if footprint > capacity:
+        return _l2_misses(program, index, capacity)
+    reads = 0
     for t in program.tensors:
-        once = min(t.size_bytes, int(read[8 + t.index]))
-        first = (
-            once if l2 == "cold" and t.role == "input" and t.index not in touched else once * miss
-        )
-        reads += first
-        out = min(t.size_bytes, int(written[8 + t.index]))
-        writes += out * (1.0 if l2 == "cold" and t.role == "output" and miss else miss)
-        if once or out:
+        if l2 == "cold" and t.role == "input" and t.index not in touched:
+            reads += once[t.index]
+        if once[t.index] or out[t.index]:
             touched.add(t.index)
-    return int(reads), int(writes)
+    return reads, 0
+
+
+def _l2_misses(program: Program, index: int, capacity: int) -> tuple[int, int]:
+    """Read misses and written bytes of a phase whose tensors exceed L2."""
+    from akg_py.ascend.readers.cache_loop import list_accesses, miss_bytes
+
+    phase, table = program.phases[index], program.table(index)
+    code, x = table.code.ctypes.data, np.zeros(16, np.int64)
+    lists: list[np.ndarray] = []
+    guess = 1024
+    while len(lists) < phase.cores:
+        entries = np.empty((min(guess, MAX_ACCESSES), 3), np.int64)
+        registers = table.cores[len(lists)].copy()
+        count = list_accesses(
+            code,
+            code + table.code.nbytes,
+            registers.ctypes.data,
+            x.ctypes.data,
+            isa.TRAITS.ctypes.data,
+            entries.ctypes.data,
+            len(entries),
+        )
+        if count > len(entries) and len(entries) < MAX_ACCESSES:
+            guess = count
+        else:
+            lists.append(entries[:count])
+    counts = np.array([len(entries) for entries in lists], np.int64)
+    starts = np.array([entries.ctypes.data for entries in lists], np.int64)
+    size = 1 << max(10, int(counts.sum() * 2).bit_length())
+    keys, arrivals, result = (
+        np.zeros(size, np.int64),
+        np.zeros(size, np.int64),
+        np.zeros(2, np.int64),
+    )
+    miss_bytes(
+        starts.ctypes.data,
+        counts.ctypes.data,
+        phase.cores,
+        capacity,
+        keys.ctypes.data,
+        arrivals.ctypes.data,
+        size - 1,
+        result.ctypes.data,
+    )
+    return int(result[0]), int(result[1])
 
 
 def _hbm_seconds(device: Device, kind: str, reads: int, writes: int) -> float:
@@ -300,7 +343,7 @@ def simulate(
         times = time_phase(program, index, early_stop=early_stop)
         slowest = int(times.cycles.argmax())
         cycles, clock = float(times.cycles[slowest]), device.clock_hz(phase.kind)
-        reads, writes = _hbm(program, times.read, times.written, touched, l2)
+        reads, writes = _hbm(program, index, times.read, times.written, touched, l2)
         hbm_bytes += reads + writes
         hbm = _hbm_seconds(device, phase.kind, reads, writes)
         port = float(times.port_bytes.max()) / device["copy.port_bytes_per_cycle"] / clock

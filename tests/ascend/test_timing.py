@@ -224,6 +224,18 @@ def test_traffic():
     assert norm.bytes_read["x"] == norm.bytes_written["y"] == 64 * 128 * 4
 
 
+def test_tensors_beyond_l2_reach_hbm():
+    """Streams miss once; a matmul above L2 reads less than its traffic and at least its operands."""
+    stream = timing.simulate(elementwise(1 << 25))
+    assert stream.hbm_bytes == 3 * (4 << 25)
+    assert stream.phases[0].bound == "HBM"
+    large = timing.simulate(matmul(4096, 4096, 32768))
+    operands = 2 * 4096 * 32768 * 2
+    assert operands < large.hbm_bytes < sum(large.bytes_read.values())
+    for l2 in ("warm", "cold"):
+        assert timing.simulate(matmul(4096, 4096, 32768), l2=l2).hbm_bytes == large.hbm_bytes
+
+
 def test_breakdown():
     cost = timing.simulate(matmul(1024, 1024, 1024), attribute=True)
     assert cost.seconds == pytest.approx(cost.launch_seconds + sum(p.seconds for p in cost.phases))
