@@ -5,6 +5,7 @@ text (`ast`, never `eval`), convert to JSON and replay on an equal graph.
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -54,14 +55,14 @@ class Step:
 
 
 def _check_primitive(primitive: object, of_stage: bool) -> None:
-    if primitive not in (STAGE_PRIMITIVES if of_stage else SCHEDULE_PRIMITIVES):
+    if not isinstance(primitive, str) or primitive not in (STAGE_PRIMITIVES if of_stage else SCHEDULE_PRIMITIVES):
         raise ScheduleError(f"unknown primitive {primitive!r} in a trace", where="trace")
 
 
 def _literal(value: object) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_literal, value))}]"
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+    return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
 def _plain(value: object) -> Any:

@@ -1,0 +1,596 @@
+"""Lowered schedules, interpreted, give bit for bit what the language says: the schedules users write."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from akg_py import dtypes, te
+from akg_py.errors import ScheduleError
+from akg_py.ir.interpret import interpret
+from akg_py.ir.stmt import Alloc, Buffer, For, Func, walk_stmts
+from akg_py.ir.verify import verify
+from akg_py.lowering import lower_schedule
+from tests.comparison import assert_exact, assert_within_bound, random_floats, small_integers
+
+
+def check(
+    s: te.Schedule, inputs: Sequence[te.Tensor], outputs: Sequence[te.Tensor], *, exact: bool = True
+) -> Func:
+    """Lower `s`, verify, run on small integers and compare with the oracle; the Func."""
+    func = lower_schedule(s, [*inputs, *outputs])
+    verify(func, "lower_schedule")
+    assert str(func) == str(lower_schedule(s, [*inputs, *outputs]))  # B175
+    rng = np.random.default_rng(1)
+    make = small_integers if exact else random_floats
+    feeds = [make(t.shape, t.dtype, rng) for t in inputs]
+    actual = [np.full(t.shape, 77, dtypes.numpy_dtype(t.dtype)) for t in outputs]
+    interpret(func, *feeds, *actual)
+    feeds_by_tensor = dict(zip(inputs, feeds, strict=True))
+    if exact:
+        for a, e in zip(actual, te.evaluate(list(outputs), feeds_by_tensor), strict=True):
+            assert_exact(a, e, context=f"\n{s}\n{func}")
+    else:
+        assert_within_bound(actual, list(outputs), feeds_by_tensor)
+    return func
+
+
+def buffers(func: Func) -> dict[str, Buffer]:
+    return {x.buffer.name: x.buffer for x in walk_stmts(func.body) if isinstance(x, Alloc)}
+
+
+def loops(func: Func) -> list[For]:
+    return [x for x in walk_stmts(func.body) if isinstance(x, For)]
+
+
+class Matmul:
+    """C = A B; `s[C]` with its axes."""
+
+    def __init__(self, M: int = 9, N: int = 10, K: int = 7, dtype: str = "float32") -> None:
+        self.A = te.placeholder((M, K), dtype, name="A")
+        self.B = te.placeholder((K, N), dtype, name="B")
+        self.k = te.reduce_axis((0, K), name="k")
+        self.C = te.compute(
+            (M, N), lambda i, j: te.sum(self.A[i, self.k] * self.B[self.k, j], axis=self.k), name="C"
+        )
+        self.s = te.create_schedule(self.C.op)
+        self.i, self.j = self.C.op.axis
+        self.stage = self.s[self.C]
+
+    def check(self) -> Func:
+        return check(self.s, [self.A, self.B], [self.C])
+
+
+# ---------------------------------------------------------------- loops
+
+
+@pytest.mark.parametrize(("n", "size"), [(129, 16), (8, 32), (96, 48), (1, 4), (7, 7), (10, 1)])
+@pytest.mark.parametrize("by", ["factor", "nparts"])
+def test_split_with_a_tail(n: int, size: int, by: str) -> None:  # B062 to B065
+    A = te.placeholder((n,), name="A")
+    B = te.compute((n,), lambda i: A[i] + 1.0, name="B")
+    s = te.create_schedule(B.op)
+    outer, inner = s[B].split(B.op.axis[0], **{by: size})
+    if by == "factor":
+        assert (outer.extent, inner.extent) == (-(-n // min(size, n)), min(size, n))
+    else:
+        assert (outer.extent, inner.extent) == (min(size, n), -(-n // min(size, n)))
+    check(s, [A], [B])
+
+
+@pytest.mark.parametrize("factors", [(5, 3, 2), (8, 2), (3, 7), (2, 2, 2)])
+def test_nested_splits(factors: Sequence[int]) -> None:
+    for take_inner in (True, False):
+        m = Matmul()
+        for axis in (m.i, m.j, m.k):
+            for f in factors:
+                outer, inner = m.stage.split(axis, f)
+                axis = inner if take_inner else outer
+        m.check()
+
+
+def test_tile_reorder_annotate() -> None:
+    m = Matmul()
+    xo, yo, xi, yi = m.stage.tile(m.i, m.j, 4, 3)
+    ko, ki = m.stage.split(m.k, 3)
+    m.stage.reorder(xo, yo, ko, xi, ki, yi)
+    m.stage.vectorize(yi)
+    m.stage.parallel(xo)
+    m.stage.unroll(ki)
+    assert [st.primitive for st in m.s.trace] == [
+        "split", "split", "reorder", "split", "reorder", "vectorize", "parallel", "unroll",
+    ]  # fmt: skip
+    kinds = {f.var.name: f.kind for f in loops(m.check())}
+    assert kinds["j.inner"] == "vector" and kinds["i.outer"] == "parallel" and kinds["k.inner"] == "unroll"
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_every_order_of_loops(order: Sequence[int]) -> None:  # B087
+    m = Matmul()
+    axes = (m.i, m.j, m.k)
+    m.stage.reorder(*(axes[n] for n in order))
+    m.check()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4)))[::3])
+def test_orders_of_split_loops(order: Sequence[int]) -> None:
+    m = Matmul()
+    parts = [*m.stage.split(m.i, 4), *m.stage.split(m.k, 3)]
+    m.stage.reorder(*(parts[n] for n in order))
+    m.check()
+
+
+def test_fuse_uneven_and_split() -> None:  # B081, B082
+    for factor in (1, 4, 7, 11, 90, 200):
+        m = Matmul()
+        f = m.stage.fuse(m.i, m.j)
+        assert f.extent == 90 and f.name == "i.j.fused"
+        m.stage.split(f, factor)
+        m.check()
+
+
+def test_fuse_of_tails() -> None:
+    m = Matmul()
+    xo, yo, xi, yi = m.stage.tile(m.i, m.j, 4, 4)
+    f = m.stage.fuse(xo, yo)
+    g = m.stage.fuse(xi, yi)
+    assert m.stage.leaf_iter_vars == (f, g, m.k)
+    assert f.name == "i.outer.j.outer.fused"  # B074
+    m.stage.vectorize(g)
+    m.check()
+
+
+def test_fuse_data_with_reduce() -> None:  # B079
+    m = Matmul()
+    f = m.stage.fuse(m.j, m.k)
+    assert f.is_reduce
+    m.check()
+    m.stage.split(f, 9)
+    m.check()
+    t = Matmul()
+    jo, ji = t.stage.split(t.j, 4)
+    ko, ki = t.stage.split(t.k, 3)
+    t.stage.reorder(jo, ko, ki, ji)
+    mixed = t.stage.fuse(ki, ji)
+    t.stage.fuse(ko, mixed)
+    t.check()
+
+
+def test_fuse_nothing() -> None:  # B078
+    A = te.placeholder((), name="A")
+    B = te.compute((), lambda: A() + 1.0, name="B")
+    s = te.create_schedule(B.op)
+    single = s[B].fuse()
+    assert single.extent == 1 and s[B].leaf_iter_vars == (single,)
+    check(s, [A], [B])
+
+
+def test_fuse_after_reorder() -> None:  # B075, B076
+    m = Matmul()
+    xo, xi = m.stage.split(m.i, 4)
+    with pytest.raises(ScheduleError, match="neighbouring"):
+        m.stage.fuse(xo, m.j)
+    m.stage.reorder(m.j, xo, xi)
+    m.stage.fuse(m.j, xo)
+    m.check()
+
+
+def test_reorder_of_some() -> None:  # B085
+    m = Matmul()
+    m.stage.reorder(m.k, m.i)
+    assert m.stage.leaf_iter_vars == (m.k, m.j, m.i)
+    m.check()
+
+
+def test_one_element_and_zero_extents() -> None:
+    Matmul(1, 1, 1).check()
+    for shape in ((0, 4, 3), (4, 0, 3), (4, 3, 0)):
+        m = Matmul(*shape)
+        m.check()
+        m.stage.tile(m.i, m.j, 2, 2)
+        ko, ki = m.stage.split(m.k, 2)
+        cache = m.s.cache_write(m.C, "local")
+        m.s[cache].compute_at(m.stage, m.stage.leaf_iter_vars[1])
+        m.s.cache_read(m.A, "UB", [cache])
+        m.check()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "uint8", "int32", "float64"])
+def test_dtypes(dtype: str) -> None:
+    m = Matmul(5, 6, 7, dtype)
+    m.stage.tile(m.i, m.j, 2, 4)
+    m.stage.split(m.k, 3)
+    m.check()
+
+
+# ---------------------------------------------------------------- attaching
+
+
+class Chain:
+    """B(i, j) from A, C from B by `read`, at every loop of C."""
+
+    def __init__(self, shape: tuple[int, int], out: tuple[int, int], read: Callable[..., Any]) -> None:
+        self.A = te.placeholder(shape, name="A")
+        self.B = te.compute(shape, lambda i, j: self.A[i, j] * 2.0, name="B")
+        self.C = te.compute(out, lambda i, j: read(self.B, i, j), name="C")
+
+    def schedule(self) -> te.Schedule:
+        return te.create_schedule(self.C.op)
+
+    def check(self, s: te.Schedule) -> Func:
+        return check(s, [self.A], [self.C])
+
+
+k5 = te.reduce_axis((0, 5), name="k")
+READS: dict[str, tuple[tuple[int, int], tuple[int, int], Callable[..., Any]]] = {
+    "same element": ((9, 10), (9, 10), lambda B, i, j: B[i, j] + 1.0),
+    "row stencil": ((11, 10), (9, 10), lambda B, i, j: B[i, j] + B[i + 1, j] + B[i + 2, j]),
+    "blur": ((11, 12), (9, 10), lambda B, i, j: B[i, j + 1] + B[i + 1, j] + B[i + 1, j + 1] + B[i + 2, j + 1]),
+    "stride": ((20, 31), (9, 10), lambda B, i, j: B[i * 2, j * 3 + 1]),
+    "transposed": ((10, 9), (9, 10), lambda B, i, j: B[j, i] + 1.0),
+    "reversed": ((9, 10), (9, 10), lambda B, i, j: B[8 - i, 9 - j]),
+    "padded": ((7, 10), (9, 10), lambda B, i, j: te.if_then_else(te.all(i >= 1, i < 8), B[i - 1, j], 0.0)),
+    "broadcast": ((1, 10), (9, 10), lambda B, i, j: B[0, j]),
+    "row and column": ((10, 10), (9, 10), lambda B, i, j: B[i, j] + B[j, i]),
+    "blocks": ((3, 10), (9, 10), lambda B, i, j: B[i // 3, j] + B[i % 3, j]),
+    "overlapping windows": ((9, 58), (9, 10), lambda B, i, j: B[i, j * 5] + B[i, i + j * 5]),
+    "reduction": ((9, 14), (9, 10), lambda B, i, j: te.sum(B[i, j + k5], axis=k5)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("tile", [None, (4, 3), (3, 4)])
+def test_compute_at_every_loop(name: str, tile: tuple[int, int] | None) -> None:  # B111 to B117
+    chain = Chain(*READS[name])
+    depth = 0
+    while True:
+        s = chain.schedule()
+        stage = s[chain.C]
+        if tile is not None:
+            stage.tile(chain.C.op.axis[0], chain.C.op.axis[1], *tile)
+        leaves = stage.leaf_iter_vars
+        if depth == len(leaves):
+            break
+        s[chain.B].compute_at(stage, leaves[depth])
+        chain.check(s)
+        s[chain.B].split(chain.B.op.axis[1], 4)
+        s[chain.B].vectorize("j.inner")
+        s[chain.B].double_buffer()
+        chain.check(s)
+        depth += 1
+
+
+@pytest.mark.parametrize(
+    ("name", "loop", "shape"),
+    [
+        ("same element", "i", (1, 10)), ("same element", "j", (1, 1)), ("row stencil", "i", (3, 10)),
+        ("blur", "j", (3, 2)), ("stride", "j", (1, 1)), ("padded", "i", (1, 10)), ("broadcast", "i", (1, 10)),
+        ("transposed", "i", (10, 1)), ("reduction", "j", (1, 5)),
+    ],
+)  # fmt: skip
+def test_sizes_of_regions(name: str, loop: str, shape: tuple[int, int]) -> None:
+    chain = Chain(*READS[name])
+    s = chain.schedule()
+    s[chain.B].compute_at(chain.C.name, loop)
+    assert buffers(chain.check(s))["B"].shape == shape
+
+
+def test_region_of_a_tile() -> None:  # B112
+    chain = Chain((16, 16), (16, 16), lambda B, i, j: B[i, j])
+    s = chain.schedule()
+    _, yo, _, _ = s[chain.C].tile(*chain.C.op.axis, 8, 8)
+    s[chain.B].compute_at(s[chain.C], yo)
+    assert buffers(chain.check(s))["B"].shape == (8, 8)
+
+
+def test_declared_shape_caps_the_region() -> None:  # B116
+    chain = Chain((8, 8), (10, 10), lambda B, i, j: te.if_then_else(
+        te.all(i >= 1, i < 9, j >= 1, j < 9), B[i - 1, j - 1], 0.0))  # fmt: skip
+    s = chain.schedule()
+    xo, _ = s[chain.C].split(chain.C.op.axis[0], 10)
+    s[chain.B].compute_at(s[chain.C], xo)
+    assert buffers(chain.check(s))["B"].shape == (8, 8)
+
+
+def test_attach_follows_a_split() -> None:  # B118
+    chain = Chain(*READS["row stencil"])
+    s = chain.schedule()
+    i = chain.C.op.axis[0]
+    s[chain.B].compute_at(s[chain.C], i)
+    _, inner = s[chain.C].split(i, 4)
+    assert s.state.stage("B").attached_to == ("C", inner)
+    chain.check(s)
+
+
+def test_attach_at_a_fused_loop() -> None:  # B082
+    for factor in (3, 4, 7):
+        chain = Chain(*READS["blur"])
+        s = chain.schedule()
+        f = s[chain.C].fuse(*chain.C.op.axis)
+        fo, _ = s[chain.C].split(f, factor)
+        s[chain.B].compute_at(s[chain.C], fo)
+        chain.check(s)
+
+
+def diamond() -> tuple[te.Tensor, te.Tensor, te.Tensor, te.Tensor, te.Tensor]:
+    A = te.placeholder((6, 8), name="A")
+    B = te.compute((6, 8), lambda i, j: A[i, j] + 1.0, name="B")
+    L = te.compute((6, 7), lambda i, j: B[i, j] * 2.0, name="L")
+    R = te.compute((6, 7), lambda i, j: B[i, j + 1] - 1.0, name="R")
+    D = te.compute((6, 7), lambda i, j: L[i, j] * R[i, j] + B[i, j], name="D")
+    return A, B, L, R, D
+
+
+@pytest.mark.parametrize("levels", list(itertools.product((None, "i", "j"), repeat=3)))
+def test_diamond(levels: Sequence[str | None]) -> None:
+    A, B, L, R, D = diamond()
+    s = te.create_schedule(D.op)
+    for tensor, level in zip((L, R, B), levels, strict=True):
+        if level is not None:
+            s[tensor].compute_at(s[D], level)
+    try:
+        check(s, [A], [D])
+    except ScheduleError as e:  # B is needed outside of the loop by a stage at the root
+        assert levels[2] is not None and "outside of that loop" in str(e)
+        assert (levels[0], levels[1]) != (levels[2], levels[2])
+
+
+def test_attached_in_an_attached_stage() -> None:
+    A, B, L, R, D = diamond()
+    s = te.create_schedule(D.op)
+    io, ii = s[D].split(D.op.axis[0], 4)
+    for tensor in (L, R):
+        s[tensor].compute_at(s[D], ii)
+        s[tensor].split(tensor.op.axis[1], 3)
+    s[B].compute_at(s[D], io)  # its users' regions move with ii
+    func = check(s, [A], [D])
+    assert buffers(func)["B"].shape == (4, 8)
+
+
+def test_inlined_producers() -> None:
+    A, B, L, R, D = diamond()
+    s = te.create_schedule(D.op)
+    for tensor in (B, L, R):
+        s[tensor].compute_inline()
+    assert not buffers(check(s, [A], [D]))
+
+
+def test_compute_root_undoes() -> None:
+    A, B, L, R, D = diamond()
+    s = te.create_schedule(D.op)
+    before = str(lower_schedule(s, [A, D]))
+    s[L].compute_inline()
+    s[R].compute_at(s[D], D.op.axis[1])
+    s[L].compute_root()
+    s[R].compute_root()
+    assert str(lower_schedule(s, [A, D])) == before
+
+
+# ---------------------------------------------------------------- caches
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("A", "B", "C", "L1"))))
+def test_caches_in_any_order(order: Sequence[str]) -> None:  # B134, B140
+    m = Matmul(9, 10, 7)
+    m.stage.tile(m.i, m.j, 4, 3)
+    made: dict[str, Any] = {}
+    for what in order:
+        reader = made.get("C", m.C)
+        if what == "C":
+            made["C"] = m.s.cache_write(m.C, "L0C")
+        elif what == "L1":
+            made["L1"] = m.s.cache_read(m.A, "L1", [made.get("A", reader)])
+        else:
+            tensor = m.A if what == "A" else m.B
+            source = made["L1"] if what == "A" and "L1" in made else tensor
+            made[what] = m.s.cache_read(source, "UB", [reader])
+    m.check()
+    cache = m.s[made["C"]]
+    cache.compute_at(m.stage, m.stage.leaf_iter_vars[1])
+    ko, ki = cache.split(cache.op.reduce_axis[0], 3)
+    cache.reorder(ko, *cache.op.axis, ki)
+    m.s[made["B"]].compute_at(cache, ko)
+    m.s[made["B"]].double_buffer()
+    m.check()
+
+
+def test_cache_write_after_scheduling() -> None:  # B135 to B137
+    m = Matmul()
+    xo, yo, xi, yi = m.stage.tile(m.i, m.j, 4, 3)
+    ko, ki = m.stage.split(m.k, 3)
+    m.stage.reorder(xo, yo, ko, xi, yi, ki)
+    cache = m.s.cache_write(m.C, "local")
+    assert m.stage.leaf_iter_vars == (xo, yo, xi, yi) and not m.stage.op.reduce_axis
+    assert [a.name for a in m.s[cache].leaf_iter_vars] == ["k.outer", "i.c", "j.c", "k.inner"]
+    m.check()
+    m.s[cache].compute_at(m.stage, yo)
+    assert buffers(m.check())["C.local"].shape == (4, 3)
+
+
+def test_cache_write_of_a_tuple() -> None:  # B124
+    A = te.placeholder((6, 5), name="A")
+    B = te.compute((6, 5), lambda i, j: A[i, j] + 1.0, name="B")
+    S, T = te.compute((6, 5), lambda i, j: (B[i, j] * 2.0, B[i, j] * 3.0), name="T")
+    s = te.create_schedule(T.op)
+    caches = s.cache_write([S, T], "local")
+    s[B].compute_inline()
+    s[caches[0]].compute_at(s[T], T.op.axis[0])
+    check(s, [A], [S, T])
+
+
+def test_cache_read_for_one_of_two_readers() -> None:  # B133
+    A, B, L, R, D = diamond()
+    s = te.create_schedule(D.op)
+    copy = s.cache_read(B, "UB", [R])
+    s[copy].compute_at(s[R], R.op.axis[0])
+    assert buffers(check(s, [A], [D]))["B.UB"].shape == (1, 7)
+    with pytest.raises(ScheduleError, match="doesn't read it"):
+        s.cache_read(A, "UB", [D])
+
+
+# ---------------------------------------------------------------- rfactor
+
+
+@pytest.mark.parametrize("n", [129, 128, 7, 1])
+def test_nested_rfactor(n: int) -> None:  # B142, B143, B148
+    A = te.placeholder((3, n), name="A")
+    k = te.reduce_axis((0, n), name="k")
+    B = te.compute((3,), lambda i: te.sum(A[i, k], axis=k), name="B")
+    s = te.create_schedule(B.op)
+    ko, ki = s[B].split(k, factor=8)
+    first = s.rfactor(B, ki, factor_axis=1)
+    assert first.shape == (3, ki.extent)
+    check(s, [A], [B])
+    inner = s[first].op.reduce_axis[0]
+    ko2, ki2 = s[first].split(inner, factor=2)
+    second = s.rfactor(first, ko2)
+    assert second.shape[0] == ko2.extent
+    check(s, [A], [B])
+    s[second].compute_at(s[first], s[first].op.axis[0])
+    s[first].compute_at(s[B], s[B].op.axis[0])
+    check(s, [A], [B])
+
+
+@pytest.mark.parametrize("factor_axis", [0, 1, 2, -1, -3])
+@pytest.mark.parametrize("reduce", [te.sum, te.max, te.min, te.prod])
+def test_rfactor_positions(factor_axis: int, reduce: Any) -> None:  # B144
+    A = te.placeholder((3, 4, 10), "int32", name="A")
+    k = te.reduce_axis((0, 10), name="k")
+    B = te.compute((3, 4), lambda i, j: reduce(A[i, j, k], axis=k), name="B")
+    s = te.create_schedule(B.op)
+    ko, _ = s[B].split(k, nparts=3)
+    rf = s.rfactor(B, ko, factor_axis)
+    assert rf.shape[factor_axis] == 3
+    check(s, [A], [B])
+
+
+def test_rfactor_with_init_where_and_a_beginning() -> None:  # B146, where= of a factored axis
+    A, I = te.placeholder((3, 12), name="A"), te.placeholder((3,), name="I")
+    k = te.reduce_axis((2, 12), name="k")
+    B = te.compute((3,), lambda i: te.sum(A[i, k], axis=k, init=I[i], where=k % 3 != i), name="B")
+    for factor in (1, 3, 4, 20):
+        s = te.create_schedule(B.op)
+        ko, ki = s[B].split(k, factor=factor)
+        s.rfactor(B, ki if factor == 4 else ko)
+        check(s, [A, I], [B])
+    s = te.create_schedule(B.op)
+    s.rfactor(B, k)
+    check(s, [A, I], [B])
+
+
+def argmax(n: int = 13) -> tuple[te.Tensor, te.Tensor, te.Tensor, te.Tensor, Any]:
+    A = te.placeholder((4, n), name="A")
+    V = te.compute((4, n), lambda i, j: A[i, j] * A[i, j], name="V")
+    k = te.reduce_axis((0, n), name="k")
+
+    def combine(x: Any, y: Any) -> Any:
+        first = te.any(x[1] > y[1], te.all(x[1] == y[1], x[0] < y[0]))
+        return te.Select(first, x[0], y[0]), te.Select(first, x[1], y[1])
+
+    best = te.comm_reducer(combine, lambda i, v: (te.const(99, i), te.min_value(v)), name="argmax")
+    index, top = te.compute((4,), lambda i: best((k, V[i, k]), axis=k), name="best")
+    return A, V, index, top, k
+
+
+def test_argmax() -> None:  # B050
+    for place in ("root", "inline", "at", "rfactor", "cache"):
+        A, V, index, top, k = argmax()
+        s = te.create_schedule(index.op)
+        if place == "inline":
+            s[V].compute_inline()
+        elif place == "at":
+            s[V].compute_at(s[index], k)
+        elif place == "rfactor":
+            ko, _ = s[index].split(k, factor=5)
+            s.rfactor(index, ko)
+        elif place == "cache":
+            caches = s.cache_write([index, top], "local")
+            s[caches[0]].compute_at(s[index], index.op.axis[0])
+        check(s, [A], [index, top])
+
+
+# ---------------------------------------------------------------- others
+
+
+def test_init_and_where() -> None:
+    A, I = te.placeholder((5, 8), name="A"), te.placeholder((5,), name="I")
+    k = te.reduce_axis((0, 10), name="k")
+    B = te.compute(
+        (5,), lambda i: te.sum(A[i, k - 1], axis=k, where=te.all(k >= 1, k < 9), init=I[i] * 2.0), name="B"
+    )
+    s = te.create_schedule(B.op)
+    i, ii = s[B].split(B.op.axis[0], 2)
+    ko, ki = s[B].split(k, 4)
+    s[B].reorder(ko, i, ki, ii)
+    check(s, [A, I], [B])
+
+
+def test_double_buffer_and_pipeline_keep_values() -> None:  # B104
+    m = Matmul(8, 8, 25)
+    cache = m.s.cache_write(m.C, "L0C")
+    ko, ki = m.s[cache].split(m.s[cache].op.reduce_axis[0], 1)
+    m.s[cache].reorder(ko, *m.s[cache].op.axis)
+    a = m.s.cache_read(m.A, "L1", [cache])
+    b = m.s.cache_read(m.B, "L1", [cache])
+    m.s[a].compute_at(m.s[cache], ko)
+    m.s[b].compute_at(m.s[cache], ko)
+    m.s[a].double_buffer()
+    found = buffers(m.check())
+    assert (found["A.L1"].copies, found["B.L1"].copies) == (2, 1)
+    m.s[cache].pipeline(ko, 3)
+    found = buffers(m.check())
+    assert (found["A.L1"].copies, found["B.L1"].copies) == (3, 3)
+
+
+def test_storage_align_is_carried() -> None:  # B107
+    chain = Chain((9, 130), (9, 130), lambda B, i, j: B[i, j])
+    s = chain.schedule()
+    s[chain.B].storage_align(chain.B.op.axis[0], 32, 8)
+    assert buffers(chain.check(s))["B"].align == (0, 32, 8)
+
+
+def test_several_outputs_that_read_each_other() -> None:
+    A = te.placeholder((6,), name="A")
+    B = te.compute((6,), lambda i: A[i] + 1.0, name="B")
+    C = te.compute((6,), lambda i: B[5 - i] * 2.0, name="C")
+    s = te.create_schedule([B.op, C.op])
+    s[C].split(C.op.axis[0], 4)
+    check(s, [A], [B, C])
+    with pytest.raises(ScheduleError, match="output stays at the root"):
+        s[B].compute_at(s[C], "i.outer")
+
+
+def test_index_from_data() -> None:
+    A, I = te.placeholder((7, 3), name="A"), te.placeholder((4,), "int32", name="I")
+    B = te.compute((7, 3), lambda i, j: A[i, j] + 1.0, name="B")
+    C = te.compute((4, 3), lambda i, j: B[te.maximum(I[i], 0), j], name="C")
+    s = te.create_schedule(C.op)
+    s[B].compute_at(s[C], C.op.axis[1])
+    assert buffers(check(s, [A, I], [C]))["B"].shape == (7, 1)
+
+
+def test_softmax_within_its_bound() -> None:
+    A = te.placeholder((5, 9), "float16", name="A")
+    k, r = te.reduce_axis((0, 9), "k"), te.reduce_axis((0, 9), "r")
+    top = te.compute((5,), lambda i: te.max(A[i, k], axis=k), name="top")
+    e = te.compute((5, 9), lambda i, j: te.exp(A[i, j] - top[i]), name="e")
+    total = te.compute((5,), lambda i: te.sum(e[i, r], axis=r), name="total")
+    C = te.compute((5, 9), lambda i, j: e[i, j] / total[i], name="C")
+    s = te.create_schedule(C.op)
+    for tensor in (top, total, e):
+        s[tensor].compute_at(s[C], C.op.axis[0])
+    check(s, [A], [C], exact=False)
+
+
+def test_schedules_are_independent() -> None:
+    m = Matmul()
+    other = m.s.copy()
+    m.stage.split(m.i, 4)
+    assert len(other.trace) == 0 and len(m.s.trace) == 1
+    other[m.C].reorder(m.k, m.i, m.j)
+    check(other, [m.A, m.B], [m.C])
+    m.check()
