@@ -173,6 +173,11 @@ class _Selector:
         for b in sources:
             if isinstance(b, Buffer) and b.scope in ("L1", "L0A", "L0B"):
                 raise self._unsupported(store, f"{b.name} in {b.scope} can't be read by the vector unit", "read it from UB")
+        repeated = repeated_loops(nest.loops, store)
+        if repeated:  # in order, one after the other
+            outer = nest.loops[: max(nest.loops.index(f) for f in repeated) + 1]
+            out = self._peel(nest, out, [f for f in nest.loops if f not in outer])
+            nest = Nest([f for f in nest.loops if f not in outer], store, None, nest.name)
         vector = VectorSelector(self.tiles, self.loops[-1], self.phase_tiles, self.selection.scalar_stages)
         out.extend(vector.select(nest.loops, store, nest.init))
         return None
@@ -375,11 +380,27 @@ def find_nest(s: Stmt) -> Nest | None:
                 if init is None or update is None or init.init or update.init:
                     return None
                 same_buffers = init.store.buffers == update.store.buffers
+                if repeated_loops(loops + update.loops, update.store):
+                    return None
                 if not same_buffers or _reads(init.store, init.store.buffers[0]) or not _reads(update.store, init.store.buffers[0]):
                     return None
                 return Nest(loops + update.loops, update.store, _renamed_init(init, update), name)
             case _:
                 return None
+
+
+def repeated_loops(loops: list[For], store: Store) -> list[For]:
+    """Loops that a self-reading store is not affine in: several iterations may reach one element."""
+    if not _reads(store, store.buffers[0]):
+        return []
+    found = []
+    for f in loops:
+        for index in store.indices:
+            terms, _ = linear_combination(index)
+            if any(atom is not f.var and depends_on(atom, f.var) for atom in terms):
+                found.append(f)
+                break
+    return found
 
 
 def _is_empty(nest: Nest) -> bool:

@@ -49,6 +49,7 @@ class VectorSelector:
         self.out = self.nodes  # where the next instruction goes
         self.origin: Origin | None = None
         self.pinned: Var | None = None
+        self.on_scalar = False  # inside element-by-element code everything stays on one pipe
         self.known: dict[Expr, TileRef | Const] = {}  # values computed so far, reusable in this place
         self.vars: dict[int, tuple[Expr, frozenset[Var]]] = {}
 
@@ -271,7 +272,7 @@ class VectorSelector:
                 rep=padded(rep, 0), blk=padded(blk, BLOCK), origin=self.origin,
             )  # fmt: skip
 
-        plan = plan_lanes(refs, axes, self.pinned)
+        plan = None if self.on_scalar else plan_lanes(refs, axes, self.pinned)
         if plan is not None and plan.lane is not None:
             widened = [self._spread(r, plan.lane, axes) if self._needs_spread(r, plan.lane) else r for r in refs[1:]]
             if any(w is not r for w, r in zip(widened, refs[1:], strict=True)):
@@ -547,8 +548,9 @@ class VectorSelector:
             body.append(branch)
             self.out, known = branch.body, self.known
             self.known = {}  # what a branch computes is undefined outside of it
+            on_scalar, self.on_scalar = self.on_scalar, True
             self._assign_scalar(out, value)
-            self.known = known
+            self.known, self.on_scalar = known, on_scalar
         self.out = saved
         if self.origin is not None:
             self.scalar_stages[self.origin.stage] = self.origin
@@ -717,12 +719,12 @@ class VectorSelector:
             loop = Loop(a.var, a.extent, origin=self.origin)
             body.append(loop)
             body = loop.body
-        self.out, self.known = body, {}
+        self.out, self.known, self.on_scalar = body, {}, True
         values = [self._value(_reading(v, staged), []) for v in store.values]
         kept = [self._constant(v, t.dtype) if isinstance(v, Const) else self._kept(v) for v, t in zip(values, targets, strict=True)]
         for t, v in zip(targets, kept, strict=True):
             self._convert_into(t, v, [])
-        self.out = saved
+        self.out, self.on_scalar = saved, False
         for b, t, gm in zip(store.buffers, targets, in_gm, strict=True):
             if gm:
                 self._copy_gm(data, t, self._ref(b, store.indices), to_gm=True)

@@ -7,7 +7,7 @@ An untouched schedule gets everything; a partly written one keeps its steps and 
 from __future__ import annotations
 
 from akg_py.ascend.device import load_device
-from akg_py.autoschedule.contraction import match_contraction, stage_contraction
+from akg_py.autoschedule.contraction import can_stage, match_contraction, stage_contraction
 from akg_py.autoschedule.cpu import complete_cpu
 from akg_py.autoschedule.vector import fuse_vector_stages, stage_vector
 from akg_py.target import Target
@@ -39,19 +39,13 @@ def _complete_ascend(s: Schedule, target: Target, untouched: bool) -> None:
     for name in [stage.name for stage in s.stages]:
         stage = s.state.stage(name)
         contraction = match_contraction(s.state, stage)
-        if contraction is not None and not _is_staged(s, name):
+        if contraction is not None and can_stage(s.state, contraction):
             stage_contraction(s, contraction, device)
     for name in reversed([stage.name for stage in s.stages]):  # consumers take their producers in
         stage = s.state.stage(name)
         if stage.attach is None and stage.scope in ("", "global", "workspace"):
             stage_vector(s, stage, device)
     for stage in s.state.stages:
-        if stage.attached_to and stage.scope in ("", "local"):
+        if stage.attached_to and stage.scope in ("", "local", "global"):  # per-core memory, whatever its name
             s[stage.name].set_scope("UB")
 
-
-def _is_staged(s: Schedule, name: str) -> bool:
-    """Whether a contraction already reads its operands from L0A and L0B."""
-    reads = s.state.stage(name).reads()
-    scopes = {p.scope for p in (s.state.producer(t) for t in reads) if p is not None}
-    return {"L0A", "L0B"} <= scopes

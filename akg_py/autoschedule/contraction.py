@@ -12,6 +12,7 @@ from akg_py.te.stage import Fuse, ScheduleState, Split, StageState
 from akg_py.te.tensor import IterVar, Tensor
 
 CUBE_DTYPES = ("float16", "bfloat16", "float32")
+GM_SCOPES = ("", "global", "workspace")
 UNIT = 16
 
 
@@ -68,6 +69,19 @@ def _plain(load: Load, last_two: set[IterVar], batch: tuple[IterVar, ...]) -> bo
     if len(load.indices) < 2 or {id(i) for i in load.indices[-2:]} != {id(a) for a in last_two}:
         return False
     return all(isinstance(i, Const) or any(i is a for a in batch) for i in load.indices[:-2])
+
+
+def can_stage(state: ScheduleState, c: Contraction) -> bool:
+    """Whether staging is missing and possible: operands in GM or L1, a data loop around the reduction."""
+    producers = [p for p in (state.producer(c.a), state.producer(c.b)) if p is not None]
+    if any(p.scope in ("L0A", "L0B") for p in producers):
+        return False
+    in_gm = all(p.scope == "L1" or (p.attach is None and p.scope in GM_SCOPES) for p in producers)
+    stage = state.stage(c.stage)
+    inner = [a for a in stage.leaves if a.is_reduce]
+    first = stage.leaves.index(inner[0])
+    holds = any(x.attached_to and x.attached_to[0] == c.stage and not x.attached_to[1].is_reduce for x in state.stages)
+    return in_gm and not holds and first > 0 and stage.scope in (*GM_SCOPES, "local", "L0C")
 
 
 def stage_contraction(s: Schedule, c: Contraction, device: Device) -> None:
@@ -133,14 +147,13 @@ def _block(s: Schedule, out: str, device: Device, es: int) -> tuple[IterVar, int
         return no, size_m, size_n
     capacity = device.capacity_bytes("L0C")
     leaves = s.state.stage(out).leaves
-    for position, leaf in enumerate(leaves):
+    first = next((n for n, a in enumerate(leaves) if a.is_reduce), len(leaves))
+    for position, leaf in enumerate(leaves[:first]):
         inner = leaves[position + 1 :]
         block_m, block_n = _extent_inside(state, m, inner), _extent_inside(state, n, inner)
-        if leaf.is_reduce:
-            continue
         if _round(block_m) * _round(block_n) * 4 <= capacity and min(UNIT, block_m, block_n) > 0:
             return leaf, block_m, block_n
-    return [a for a in leaves if not a.is_reduce][-1], 1, 1
+    return leaves[first - 1], 1, 1
 
 
 def _extent_inside(state: StageState, root: IterVar, inner: tuple[IterVar, ...]) -> int:

@@ -115,7 +115,8 @@ def _keep_sums_on_chip(s: Schedule, name: str) -> None:
     stage = s.state.stage(name)
     first = next((n for n, a in enumerate(stage.leaves) if a.is_reduce), 0)
     mixes = any(isinstance(r, Fuse) and r.outer.is_reduce != r.inner.is_reduce for r in stage.relations)
-    if first == 0 or mixes:
+    inner = [a for a in stage.leaves[first:] if not a.is_reduce]  # these loops move to the copy out of UB
+    if first == 0 or mixes or any(x.attached_to and x.attached_to[1] in inner for x in s.state.stages):
         return
     outputs = list(stage.outputs)
     cache = s.cache_write(outputs if len(outputs) > 1 else outputs[0], "UB")
