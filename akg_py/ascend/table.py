@@ -115,6 +115,10 @@ class _Assembler:
         self.marks = 0
         self.pipes = 0
         self.free_memo: dict[int, frozenset[int]] = {}
+        self.numbers: dict[Any, int] = {}  # structure of an expression -> its number
+        self.number_memo: dict[int, int] = {}
+        self.kept: list[Expr] = []  # alive, so that no id is used twice
+        self.uniform_memo: dict[tuple[int, int], Expr] = {}
         self.core = self.new(phase.core)
         self.vars[id(phase.core)] = (self.core, 0)
         self.periods: dict[int, int] = {}  # id(Var) -> period of the events over it, 0 unknown
@@ -138,7 +142,7 @@ class _Assembler:
                 self.pipes |= 1 << PIPE_INDEX[node.pipe]
                 for operand, e in zip(INSTRUCTIONS[node.op].operands, node.operands, strict=True):
                     if operand.role == "size" and not isinstance(e, Const):
-                        sizes[id(e)] = e
+                        sizes[self.canonical(e)] = e
             elif isinstance(node, Repeat):
                 for c in node.counters:
                     if id(c) not in self.counters:
@@ -154,7 +158,7 @@ class _Assembler:
                 varying |= inner
                 for e in (*inner_sizes, node.extent):
                     if not isinstance(e, Const):
-                        sizes[id(e)] = e
+                        sizes[self.canonical(e)] = e
             else:
                 self.period(node.event, 0)
         return varying, list(sizes.values()), busy
@@ -181,6 +185,26 @@ class _Assembler:
                 for child in children(e):
                     self.period(child, 0)
 
+    def canonical(self, e: Expr) -> int:
+        """A number that equal expressions share."""
+        number = self.number_memo.get(id(e))
+        if number is None:
+            key: Any
+            match e:
+                case Const():
+                    key = ("const", int(e.value))
+                case Var():
+                    key = ("var", id(e))
+                case Affine():
+                    terms = sorted((self.canonical(atom), coef) for atom, coef in e.terms)
+                    key = (e.const, *terms)
+                case _:
+                    what = getattr(e, "op", type(e).__name__)
+                    key = (what, *(self.canonical(child) for child in children(e)))
+            number = self.number_memo[id(e)] = self.numbers.setdefault(key, len(self.numbers))
+            self.kept.append(e)
+        return number
+
     def free(self, e: Expr) -> frozenset[int]:
         """Ids of the Vars in e."""
         found = self.free_memo.get(id(e))
@@ -189,10 +213,18 @@ class _Assembler:
             for child in children(e):
                 found |= self.free(child)
             self.free_memo[id(e)] = found
+            self.kept.append(e)
         return found
 
     def uniform(self, e: Expr, node: Repeat) -> Expr:
         """Leading iterations of `node` over which e keeps its value; at most the extent."""
+        key = (id(node), self.canonical(e))
+        found = self.uniform_memo.get(key)
+        if found is None:
+            found = self.uniform_memo[key] = self.find_uniform(e, node)
+        return found
+
+    def find_uniform(self, e: Expr, node: Repeat) -> Expr:
         used = self.free(e) & self.varying[id(node)]
         if not used:
             return node.extent
@@ -302,6 +334,7 @@ class _Assembler:
         register, depth = self.compute(e)
         if depth != INLINE:
             self.memo[id(e)] = (register, depth, self.scopes[depth].serial)
+            self.kept.append(e)
         return register, depth
 
     def compute(self, e: Expr) -> tuple[int, int]:
@@ -369,8 +402,11 @@ class _Assembler:
         periods = [self.periods.get(v, 1) for v in self.varying[id(node)]]
         if id(node) in self.busy and all(periods):
             count: Expr = node.extent
-            for e in self.sizes[id(node)]:
-                part = self.uniform(e, node)
+            parts = {
+                self.canonical(p): p for p in (self.uniform(e, node) for e in self.sizes[id(node)])
+            }
+            parts.pop(self.canonical(node.extent), None)
+            for part in parts.values():
                 count = part if count is node.extent else minimum(count, part)
             if not all(v in self.vars for v in self.free(count)):
                 count = const(0)  # sizes that depend on loops inside: nothing is known here

@@ -225,7 +225,7 @@ def test_traffic():
 
 
 def test_tensors_beyond_l2_reach_hbm():
-    """Streams miss once; a matmul above L2 reads less than its traffic and at least its operands."""
+    """Streams miss once; a matmul above L2 misses more than its operands, less than its traffic."""
     stream = timing.simulate(elementwise(1 << 25))
     assert stream.hbm_bytes == 3 * (4 << 25)
     assert stream.phases[0].bound == "HBM"
