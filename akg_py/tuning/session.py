@@ -6,6 +6,7 @@ workload that fails keeps its reason and the others go on.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from akg_py import library
 from akg_py.errors import AkgError
 from akg_py.target import find_target
+from akg_py.tuning import measure
 from akg_py.tuning.database import check_writable
 from akg_py.tuning.record import Record
 from akg_py.tuning.tuner import Options, open_pool, tune_task
@@ -63,11 +65,15 @@ def tune_list(
         UnsupportedError, DatabaseError: target or database can't be used at all.
         KeyboardInterrupt: the records so far are in the database.
     """
-    find_target(target)
+    family = find_target(target).family
+    if workers is None and family == "cpu":
+        workers = 1  # times are measured: trials must not disturb each other
     check_writable(database)
     deadline = time.monotonic() + options.seconds
     results: list[Result] = []
     with open_pool(workers, timeout) as pool:
+        with contextlib.suppress(AkgError):  # one worker fills the cache of compiled code for all
+            pool.submit(measure.warm_up, {"target": target}).result()
         for number, entry in enumerate(entries):
             share = (deadline - time.monotonic()) / (len(entries) - number)
             try:

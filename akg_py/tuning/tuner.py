@@ -89,7 +89,7 @@ def tune(
         database: file that the record is appended to; None keeps nothing.
         storage: optuna journal of the trials; by default `database` + `.trials` (in memory without one).
         seed: of the search; equal seeds propose equal configs, whatever the number of workers.
-        workers: processes; one per core by default.
+        workers: processes; by default one per core, and one in all where times are measured.
         timeout: seconds for one trial, from the start of its work.
         minutes: limit of the whole search.
         sampler: `ranked` (closed form, then learned), `tpe` or `random` (seeded by the ranking).
@@ -111,6 +111,8 @@ def tune(
     )
     if trials < 1:
         raise SpaceError(f"trials is {trials}", hint="give 1 or more")
+    if workers is None and not measure.is_simulated(task.target.name):
+        workers = 1  # times are measured: trials must not disturb each other
     with open_pool(workers, timeout, executor) as pool:
         return tune_task(task, pool, options, database=database, storage=storage)
 
