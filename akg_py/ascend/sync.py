@@ -24,11 +24,13 @@ class Uses:
     Attributes:
         by_tile: (pipe, writes) of every access.
         ordered: (tile, p, q) if inside the node every use of the tile by q comes after a flag that p
-            set after all its earlier uses of the tile.
+            set in the same execution of the node, hence after all that p did before.
+        chained: the same for a flag that p set after all its earlier uses inside the node.
     """
 
     by_tile: dict[Var, set[tuple[str, bool]]] = field(default_factory=dict)
     ordered: set[tuple[Var, str, str]] = field(default_factory=set)
+    chained: set[tuple[Var, str, str]] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +110,15 @@ def _merge(children: list[Uses], syncs: list[Sync], local: set[Var]) -> Uses:
                     last[base, pipe] = n
     for (base, q), n in first.items():
         merged.ordered |= {o for o in children[n].ordered if o[0] is base and o[2] == q}
+        only_here = {p for b, p in first if b is base and first[b, p] == last[b, p] == n}
+        merged.chained |= {o for o in children[n].chained if o[0] is base and o[2] == q and o[1] in only_here}
         for s in syncs:
-            # a carried flag is set after the last use by its pipe, or it says nothing about that use
-            covers = s.distance == 0 or (s.distance == 1 and s.after >= last.get((base, s.src), -1))
-            if s.dst == q and s.before <= n and covers:
+            if s.dst != q or s.before > n:
+                continue
+            if s.distance == 0:
                 merged.ordered.add((base, s.src, q))
+            elif s.distance == 1 and s.after >= last.get((base, s.src), len(children)):
+                merged.chained.add((base, s.src, q))
     return merged
 
 
@@ -136,7 +142,9 @@ def _body_syncs(loop: Loop | None, children: list[Uses], tiles: dict[Var, Tile])
                         if x < y:
                             forward.add((p, q, x, y))
                         elif distance:
-                            found = inside if (base, p, q) in children[y].ordered else carried
+                            key, child = (base, p, q), children[y]
+                            implied = key in child.ordered or (x == y and key in child.chained)
+                            found = inside if implied else carried
                             found.add((p, q, x, y, distance))
     kept_forward = _minimal_forward(forward)
     kept_carried = _minimal_carried(carried, kept_forward)

@@ -7,6 +7,7 @@ An untouched schedule gets everything; a partly written one keeps its steps and 
 from __future__ import annotations
 
 from akg_py.ascend.device import load_device
+from akg_py.ascend.memory import ON_CHIP
 from akg_py.autoschedule.contraction import can_stage, match_contraction, stage_contraction
 from akg_py.autoschedule.cpu import complete_cpu
 from akg_py.autoschedule.vector import fuse_vector_stages, stage_vector
@@ -45,7 +46,21 @@ def _complete_ascend(s: Schedule, target: Target, untouched: bool) -> None:
         stage = s.state.stage(name)
         if stage.attach is None and stage.scope in ("", "global", "workspace"):
             stage_vector(s, stage, device)
+    for name in reversed([stage.name for stage in s.stages]):
+        _attach_on_chip(s, name)
     for stage in s.state.stages:
         if stage.attached_to and stage.scope in ("", "local", "global"):  # per-core memory, whatever its name
             s[stage.name].set_scope("UB")
 
+
+
+def _attach_on_chip(s: Schedule, name: str) -> None:
+    """A stage in on-chip memory lives inside a phase: compute it at the outermost loop of its consumer."""
+    stage = s.state.stage(name)
+    consumers = s.state.consumers(stage)
+    if stage.attach is not None or stage.scope not in ON_CHIP or len(consumers) != 1:
+        return
+    consumer = consumers[0]
+    if consumer.leaves and not consumer.is_inline:
+        outer = next((a for a in consumer.leaves if consumer.mark(a).kind == "core"), consumer.leaves[0])
+        s[name].compute_at(consumer.name, outer)

@@ -91,8 +91,8 @@ def stage_contraction(s: Schedule, c: Contraction, device: Device) -> None:
     if s.state.stage(out).attach is None:
         attach, block_m, block_n = _block(s, out, device, es)
     else:  # the user placed the consumer: the whole of its innermost tile
-        state = s.state.stage(out)
-        attach, block_m, block_n = state.leaves[-3] if len(state.leaves) > 2 else state.leaves[0], 128, 128
+        data = [a for a in s.state.stage(out).leaves if not a.is_reduce]
+        attach, block_m, block_n = data[max(len(data) - 3, 0)], 128, 128
     acc = c.stage
     if acc == out:
         cache = s.cache_write(out, "L0C")
