@@ -581,7 +581,9 @@ def bounds(e: Expr) -> tuple[int, int]:
             lo += coef * (atom_lo if coef > 0 else atom_hi)
             hi += coef * (atom_hi if coef > 0 else atom_lo)
         if any(isinstance(atom, Binary) and atom.op in ("min", "max") for atom, _ in e.terms):
-            return _tighten(e, lo, hi)
+            lo, hi = _tighten(e, lo, hi)
+        if sum(isinstance(atom, Binary) and atom.op == "//" for atom, _ in e.terms) > 1:
+            lo, hi = _tighten_quotients(e, lo, hi)
         return lo, hi
     if not isinstance(e, Binary):
         return -UNBOUNDED, UNBOUNDED
@@ -611,6 +613,21 @@ def _tighten(e: Affine, lo: int, hi: int) -> tuple[int, int]:
                 hi = min(hi, sides[0][1], sides[1][1])
             else:
                 lo = max(lo, sides[0][0], sides[1][0])
+    return lo, hi
+
+
+def _tighten_quotients(e: Affine, lo: int, hi: int) -> tuple[int, int]:
+    """Bounds of a sum with `x // n - y // n` in it, which lies in `(x - y) // n .. ceil((x - y) / n)`."""
+    quotients = [(a, c) for a, c in e.terms if isinstance(a, Binary) and a.op == "//" and isinstance(a.b, Const)]
+    for x, coef in quotients:
+        for y, other in quotients:
+            n = int(x.b.value) if isinstance(x.b, Const) else 0
+            if coef <= 0 or other != -coef or n <= 0 or not same(x.b, y.b):
+                continue
+            rest_lo, rest_hi = bounds(_affine({a: c for a, c in e.terms if a is not x and a is not y}, e.const))
+            gap_lo, gap_hi = bounds(_add(x.a, y.a, -1))
+            lo = max(lo, rest_lo + coef * (gap_lo // n))
+            hi = min(hi, rest_hi + coef * -(-gap_hi // n))
     return lo, hi
 
 

@@ -57,7 +57,10 @@ def _format_const(e: Const) -> str:
 
 
 def _format_affine(e: Affine) -> str:
-    signed = [(coef < 0, format_expr(atom, 5) + (f" * {abs(coef)}" if abs(coef) != 1 else "")) for atom, coef in e.terms]
+    level = 6 if max(coef for _, coef in e.terms) < 0 and e.const <= 0 else 5  # a minus sign in front binds tighter than //
+    signed = [
+        (coef < 0, format_expr(atom, level) + (f" * {abs(coef)}" if abs(coef) != 1 else "")) for atom, coef in e.terms
+    ]
     if e.const:
         signed.append((e.const < 0, str(abs(e.const))))
     signed.sort(key=lambda part: part[0])  # a positive part first reads better

@@ -303,7 +303,7 @@ def _fold_guard(
     def latest(e: Expr) -> int:
         return max((position[v] for v in free_vars(e) if v in position), default=-1)
 
-    if isinstance(value, Binary) and value.op == "//" and value.a in position and isinstance(value.b, Const):
+    while isinstance(value, Binary) and value.op == "//" and isinstance(value.b, Const) and value.b.value > 0:
         value, bound = value.a, bound * value.b  # f // c < n  is  f < n * c
     terms = value.terms if isinstance(value, Affine) else ((value, 1),)
     constant = value.const if isinstance(value, Affine) else 0

@@ -185,3 +185,17 @@ def test_sympy_agrees() -> None:
     ):
         parsed = sympy.sympify(str(ours), locals={"i": i, "o": o})
         assert sympy.simplify(parsed - theirs) == 0
+
+
+def test_text_of_negated_quotients() -> None:
+    x = VARS[0]
+    assert str(0 - x // 2) == "-(x // 2)"
+    assert str(5 - x // 2) == "5 - x // 2"
+    assert str(0 - (x + 1) % 4 * 3 - 1) == "-((x + 1) % 4) * 3 - 1"
+
+
+def test_difference_of_quotients_is_bounded() -> None:
+    x, w = VARS[0], VARS[3]
+    e = (w * 16 + x + 5) // 6 - (w * 16) // 6
+    assert bounds(e) == (0, 2)
+    assert bounds(e * -2 + 1) == (-3, 1)
