@@ -98,7 +98,7 @@ def round_to(b: Builder, value: Val, dtype: str) -> Val:
 
 
 def _half_to_float(b: Builder, raw: Val) -> Val:
-    if b.module.has_half:
+    if b.module.processor.has_half:
         return b.cast("fpext", raw, "float")
     bits = b.cast("zext", b.cast("bitcast", raw, "i16"), "i32")
     size = b.bin("and", bits, constant(0x7FFF, "i32"))
@@ -111,7 +111,7 @@ def _half_to_float(b: Builder, raw: Val) -> Val:
 
 
 def _float_to_half(b: Builder, value: Val) -> Val:
-    if b.module.has_half:
+    if b.module.processor.has_half:
         return b.cast("fptrunc", value, "half")
     bits = b.cast("bitcast", value, "i32")
     size = b.bin("and", bits, constant(0x7FFFFFFF, "i32"))

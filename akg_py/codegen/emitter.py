@@ -46,7 +46,7 @@ def emit_func(
     if func.level != "loops":
         raise InternalError(f"code for a Func at level {func.level}")
     processor = processor or host()
-    module = Module(processor.has_fma, processor.has_half)
+    module = Module(processor)
     name = re.sub(r"\W", "_", func.name) or "kernel"
     alias = {id(out): id(given) for out, given in (inplace or {}).items()}
     shared = set(alias) | set(alias.values())

@@ -12,6 +12,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from akg_py.codegen.target import Processor
 from akg_py.errors import InternalError
 
 #: bytes of an LLVM element type in memory
@@ -82,9 +83,8 @@ class Block:
 class Module:
     """Functions, and declarations made on demand."""
 
-    def __init__(self, has_fma: bool = True, has_half: bool = True) -> None:
-        self.has_fma = has_fma
-        self.has_half = has_half
+    def __init__(self, processor: Processor) -> None:
+        self.processor = processor
         self.functions: list[str] = []
         self.declarations: dict[str, str] = {}
         self.definitions: dict[str, str] = {}

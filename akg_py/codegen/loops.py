@@ -186,9 +186,13 @@ class Loops(Values):
         self._serial(s)
 
     def _at(self, s: For, where: Linear) -> None:
+        outer = self.env.get(s.var)
         self.env[s.var] = where
         self.statement(s.body)
-        del self.env[s.var]
+        if outer is None:
+            del self.env[s.var]
+        else:
+            self.env[s.var] = outer
 
     def _constant_extent(self, s: For) -> int | None:
         if isinstance(s.extent, Const):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from akg_py.codegen.llvm import Builder, Val, constant, type_text
+from akg_py.codegen.llvm import Builder, Val, constant, suffix, type_text
 
 EXP = (
     0.5,
@@ -130,7 +130,7 @@ class _Math:
     def fma(self, x: Val, y: Val | float, z: Val | float) -> Val:
         y = y if isinstance(y, Val) else self.num(y, x)
         z = z if isinstance(z, Val) else self.num(z, x)
-        if self.b.module.has_fma:
+        if self.b.module.processor.has_fma:
             return self.b.intrinsic("fma", x, y, z)
         return self.b.bin("fadd", self.b.bin("fmul", x, y), z)
 
@@ -169,7 +169,10 @@ class _Math:
         return self.number(self.int("shl", self.int("add", n, 127), 23))
 
     def scale(self, x: Val, n: Val) -> Val:
-        """x * 2**n in two steps, right into the denormals."""
+        """x * 2**n, right into the denormals."""
+        if self.b.module.processor.has_scale:
+            name = f"llvm.ldexp.{suffix(x)}.{suffix(n)}"
+            return self.b.call(name, "float", x.lanes, x, n)
         first = self.int("ashr", n, 1)
         return self.mul(
             self.mul(x, self.power_of_two(first)), self.power_of_two(self.int("sub", n, first))

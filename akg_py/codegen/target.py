@@ -18,6 +18,7 @@ class Processor:
     registers: int
     has_fma: bool
     has_half: bool  # instructions that convert float16
+    has_scale: bool  # an instruction for x * 2**n on vectors
 
 
 @functools.cache
@@ -31,4 +32,13 @@ def host() -> Processor:
     registers = 32 if wide == 64 or arm else 16
     has_fma = arm or bool(found.get("fma"))
     has_half = arm or bool(found.get("f16c"))
-    return Processor(llvm.get_host_cpu_name(), found.flatten(), wide, registers, has_fma, has_half)
+    has_scale = bool(found.get("avx512f") and found.get("avx512vl"))
+    return Processor(
+        name=llvm.get_host_cpu_name(),
+        features=found.flatten(),
+        vector_bytes=wide,
+        registers=registers,
+        has_fma=has_fma,
+        has_half=has_half,
+        has_scale=has_scale,
+    )

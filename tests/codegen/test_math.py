@@ -4,12 +4,14 @@ of ulp.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
 from akg_py import dtypes
+from akg_py.codegen import emitter, target
 from akg_py.codegen.host import CpuKernel
 from akg_py.ir.evaluate import apply_call
 from akg_py.ir.expr import MATH_FUNCTIONS, Call, binary
@@ -181,3 +183,14 @@ def test_other_floats(name: str, dtype: str) -> None:
             x = bits.view(dtypes.numpy_dtype(dtype))
     limit = 2.5 if dtype == "float64" else 1.0
     assert ulp_error(run(name, dtype, "vector", [x]), [x], name, dtype) <= limit
+
+
+@pytest.mark.parametrize("name", ["exp", "exp2", "expm1", "log", "tanh", "sin", "pow"])
+def test_other_processors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a fused multiply-add and a scaling instruction the error grows by one ulp at most."""
+    plain = dataclasses.replace(target.host(), vector_bytes=16, has_fma=False, has_scale=False)
+    monkeypatch.setattr(emitter, "host", lambda: plain)
+    x = samples(50_000)
+    args = [x, x] if name == "pow" else [x]
+    limit = ULP.get(name, DEFAULT_ULP) + 1
+    assert ulp_error(run(name, "float32", "vector", args), args, name, "float32") <= limit

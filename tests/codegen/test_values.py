@@ -197,7 +197,7 @@ def test_constants() -> None:
 def test_other_processors(vector_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Narrow vectors, no fused multiply-add, no float16 instructions: the same values."""
     plain = dataclasses.replace(
-        target.host(), vector_bytes=vector_bytes, has_fma=False, has_half=False
+        target.host(), vector_bytes=vector_bytes, has_fma=False, has_half=False, has_scale=False
     )
     monkeypatch.setattr(emitter, "host", lambda: plain)
     for dtype in ("float16", "bfloat16", "float32"):
