@@ -252,7 +252,7 @@ class _Selector:
 
     def _fractal_address(self, tile: Tile, indices: tuple[Expr, ...], loop_vars: tuple[Var | None, ...]) -> Expr:
         """Address of the first fractal: `indices` at the start of the loops."""
-        start = [_without(i, loop_vars) for i in indices]
+        start = [const(0)] * (2 - len(indices)) + [_without(i, loop_vars) for i in indices]
         e: Expr = tile.base
         for index, stride in zip(start[:-2], tile.strides, strict=True):
             e = e + index * stride

@@ -80,19 +80,24 @@ def can_stage(state: ScheduleState, c: Contraction) -> bool:
     stage = state.stage(c.stage)
     inner = [a for a in stage.leaves if a.is_reduce]
     first = stage.leaves.index(inner[0])
+    out = state.stage(_out_stage(state, c))
+    leaves_cube = out.attach is None and out.scope in GM_SCOPES  # L0C is read by the way out to GM only
+    fractal = all(
+        r.inner.extent % UNIT == 0 or r.outer.extent == 1
+        for r in (*stage.relations, *out.relations)
+        if isinstance(r, Split)
+    )
+    if not leaves_cube or not fractal:
+        return False
     holds = any(x.attached_to and x.attached_to[0] == c.stage and not x.attached_to[1].is_reduce for x in state.stages)
     return in_gm and not holds and first > 0 and stage.scope in (*GM_SCOPES, "local", "L0C")
 
 
 def stage_contraction(s: Schedule, c: Contraction, device: Device) -> None:
     """Append the staging of `c`: where it is computed, its buffers, its loops."""
-    out = _out_stage(s, c)
+    out = _out_stage(s.state, c)
     es = dtypes.size_bytes(c.dtype)
-    if s.state.stage(out).attach is None:
-        attach, block_m, block_n = _block(s, out, device, es)
-    else:  # the user placed the consumer: the whole of its innermost tile
-        data = [a for a in s.state.stage(out).leaves if not a.is_reduce]
-        attach, block_m, block_n = data[max(len(data) - 3, 0)], 128, 128
+    attach, block_m, block_n = _block(s, out, device, es)
     acc = c.stage
     if acc == out:
         cache = s.cache_write(out, "L0C")
@@ -105,9 +110,8 @@ def stage_contraction(s: Schedule, c: Contraction, device: Device) -> None:
     _bind_blocks(s, out, attach)
 
 
-def _out_stage(s: Schedule, c: Contraction) -> str:
+def _out_stage(state: ScheduleState, c: Contraction) -> str:
     """The stage that copies the result out of L0C: a consumer that only converts, or the stage itself."""
-    state = s.state
     stage = state.stage(c.stage)
     consumers = state.consumers(stage)
     if len(consumers) == 1 and not stage.is_output and _only_converts(consumers[0], stage):

@@ -64,6 +64,8 @@ def stage_vector(s: Schedule, stage: StageState, device: Device) -> None:
     per_element = _bytes_per_element(s.state, members)
     budget = int(device.capacity_bytes("UB") * 0.9)
     cores = device.cores("aiv")
+    if not flat and per_element * _row_width(members) > budget and len(stage.outputs) == 1:
+        return _stage_long_rows(s, stage, group, budget)
     result = s[name]
     if stage.is_output:
         cache = s.cache_write(list(stage.outputs) if len(stage.outputs) > 1 else stage.outputs[0], "UB")
@@ -94,6 +96,54 @@ def stage_vector(s: Schedule, stage: StageState, device: Device) -> None:
     _stage_inputs(s, members, name, attach)
     result.bind(attach if len(_outer(s, name, attach)) == 1 else result.fuse(*_outer(s, name, attach)), "blockIdx.x")
     return None
+
+
+def _stage_long_rows(s: Schedule, stage: StageState, group: list[str], budget: int) -> None:
+    """Rows that don't fit: one row a block, every pass over it in chunks of columns.
+
+    Element-wise producers are computed again in each pass; reductions walk their axis in chunks.
+    """
+    name = stage.name
+    reductions = [g for g in group if s.state.stage(g).op.reduce_axis]
+    for g in group:
+        if g not in reductions and len(s.state.stage(g).outputs) == 1:
+            s[g].compute_inline()
+    members = [s.state.stage(g) for g in reductions] + [stage]
+    chunk = max(budget // (2 * _bytes_per_element(s.state, members)) // 64 * 64, 64)
+    out = s[name]
+    reduces = bool(stage.op.reduce_axis)
+    cache = s.cache_write(stage.outputs[0], "UB") if stage.is_output else None
+    axes = [a for a in s.state.stage(name).leaves if not a.is_reduce]
+    row = out.fuse(*axes[:-1]) if len(axes) > 2 else axes[0]
+    last = row
+    if not reduces and len(axes) > 1:
+        last, _ = out.split(axes[-1], factor=chunk)
+    for g in reductions:
+        s[g].set_scope("UB")
+        s[g].compute_at(out, row)
+    if cache is not None:
+        s[cache].compute_at(out, last)
+        if not reduces:
+            s[cache].double_buffer()
+    computing = s[cache].name if cache is not None else name
+    for g in (*reductions, computing):
+        at = s[g]
+        loops = [a for a in at.leaf_iter_vars if a.is_reduce]
+        inner = row if g != computing else last
+        home = out
+        if loops:
+            inner, _ = at.split(loops[-1], factor=chunk)
+            data = [a for a in at.leaf_iter_vars if not a.is_reduce]
+            rest = [a for a in at.leaf_iter_vars if a.is_reduce and a is not inner]
+            at.reorder(inner, *data, *rest)
+            home = at
+        for t in s.state.stage(g).reads():
+            producer = s.state.producer(t)
+            if t.ndim and (producer is None or (producer.attach is None and producer.scope == "")):
+                copy = s.cache_read(t, "UB", [g])
+                s[copy].compute_at(home, inner)
+                s[copy].double_buffer()
+    out.bind(row, "blockIdx.x")
 
 
 def _outer(s: Schedule, name: str, attach: IterVar) -> tuple[IterVar, ...]:
