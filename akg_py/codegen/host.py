@@ -18,6 +18,8 @@ import numpy as np
 from akg_py.codegen import objects, threads
 from akg_py.codegen.arguments import Array, address_of, prepare
 from akg_py.codegen.emitter import Emitted, emit_func
+from akg_py.codegen.numba_host import jit_of
+from akg_py.codegen.numba_source import source_of
 from akg_py.cost_types import Cost
 from akg_py.ir.stmt import Buffer, Func
 
@@ -52,6 +54,8 @@ class Compiled:
         run = threads.runner(emitted.thread_bytes, hands)
         start = None if space is None else -(-address_of(space) // _ALIGN) * _ALIGN
         self._function(*addresses, start, run)
+        if emitted.is_parallel:
+            threads.raise_pending()
         if space is not None:
             self._spare.append((size, space))
 
@@ -151,8 +155,6 @@ class CpuKernel:
     @property
     def source(self) -> str:
         """The loop nest as readable Python that numba compiles; see `numba_source`."""
-        from akg_py.codegen.numba_source import source_of
-
         return source_of(self.func)
 
     @property
@@ -168,8 +170,6 @@ class CpuKernel:
     @cached_property
     def jit(self) -> Any:
         """A function that numba code can call with one array per parameter; nothing is checked."""
-        from akg_py.codegen.numba_host import jit_of
-
         return jit_of(self)
 
     def __repr__(self) -> str:

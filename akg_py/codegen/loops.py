@@ -17,6 +17,7 @@ from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lan
 from akg_py.codegen.reductions import accumulated, combine, emit_reduction
 from akg_py.codegen.registers import Registers
 from akg_py.codegen.target import Processor
+from akg_py.codegen.threads_ir import emit_parallel
 from akg_py.codegen.values import Values
 from akg_py.codegen.workspace import Workspace
 from akg_py.errors import InternalError
@@ -28,6 +29,7 @@ from akg_py.ir.expr import (
     Select,
     Var,
     bounds,
+    children,
     free_vars,
     is_index,
     linear_combination,
@@ -166,8 +168,6 @@ class Loops(Values):
             return
         if self.lanes == 1:
             if s.kind in ("parallel", "core") and not self.in_thread:
-                from akg_py.codegen.threads_ir import emit_parallel
-
                 if is_independent(s, self.alias):
                     emit_parallel(self, s)
                     return
@@ -544,8 +544,6 @@ def walk_values(e: Expr) -> Iterator[Expr]:
     yield e
     if isinstance(e, Load):
         return
-    from akg_py.ir.expr import children
-
     for child in children(e):
         if not is_index(child):
             yield from walk_values(child)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from akg_py import dtypes
+from akg_py.codegen import polynomials
 from akg_py.codegen.llvm import Builder, Val, constant
 from akg_py.errors import InternalError
 
@@ -44,8 +45,6 @@ _LIBRARY = {
 
 def call(b: Builder, name: str, args: list[Val]) -> Val:
     """The function `name` of MATH_FUNCTIONS, for floats or doubles."""
-    from akg_py.codegen import polynomials
-
     if name in _ROUNDING:
         return b.intrinsic(_ROUNDING[name], *args)
     elem = args[0].elem

@@ -20,6 +20,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+from akg_py.codegen.emitter import EMITTER_VERSION
 from akg_py.codegen.target import host
 from akg_py.errors import InternalError
 
@@ -95,8 +96,6 @@ def cache_dir() -> Path:
 def digest_of(text: str) -> str:
     """The key of IR text for this processor."""
     import llvmlite
-
-    from akg_py.codegen.emitter import EMITTER_VERSION
 
     cpu = host()
     parts = (text, str(EMITTER_VERSION), llvmlite.__version__, cpu.name, cpu.features)

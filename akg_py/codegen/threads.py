@@ -25,6 +25,7 @@ RUNNER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
 _BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 _PIECES = 4  # per thread, so that a thread that is held up leaves its share to the others
 _limit: int | None = None
+_interrupted = threading.local()
 
 
 def thread_count() -> int:
@@ -55,6 +56,14 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         _limit = before
+
+
+def raise_pending() -> None:
+    """Raise what interrupted a parallel loop of the kernel that just returned in this thread."""
+    error = getattr(_interrupted, "error", None)
+    if error is not None:
+        _interrupted.error = None
+        raise error
 
 
 class _Region:
@@ -95,6 +104,20 @@ class _Region:
             self.active -= 1
             if self._is_left():
                 self.done.release()
+
+    def abandon(self) -> None:
+        """After an interruption: wait for the workers, and leave no element undefined."""
+        while True:
+            try:
+                with self.lock:
+                    self.closed = True
+                    busy = self.active > 0
+                if busy:
+                    self.done.acquire()
+                self.body(self.context, 0, self.n, self.workspace)
+                return
+            except BaseException:  # once more: the workers use memory of the running kernel
+                continue
 
     def _is_left(self) -> bool:
         return self.closed and self.active == 0
@@ -155,8 +178,14 @@ def runner(thread_bytes: int, hands: int) -> Any:
         return None
 
     def run(body: int, context: int, n: int, workspace: int | None) -> None:
+        if n <= 0:
+            return
         region = _Region(body, context, n, workspace or 0, thread_bytes, hands)
-        _pool.invite(region, min(hands, n) - 1)
-        region.lead()
+        try:
+            _pool.invite(region, min(hands, n) - 1)
+            region.lead()
+        except BaseException as error:  # Ctrl-C; C code can't carry it, `raise_pending` does
+            region.abandon()
+            _interrupted.error = error
 
     return RUNNER(run)

@@ -223,6 +223,28 @@ def test_pool_survives_fork() -> None:
         assert os.waitpid(child, 0)[1] == 0
 
 
+def test_interruption_is_raised_after_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    from akg_py.codegen import threads as module
+
+    kernel = CpuKernel(add((64, 10)))
+    a = np.ones((64, 10), np.float32)
+    out = np.zeros_like(a)
+    plain = module._Region.work
+
+    def interrupted(self: Any, seat: int) -> None:
+        if seat == 0:
+            raise KeyboardInterrupt
+        plain(self, seat)
+
+    with threads(3):
+        monkeypatch.setattr(module._Region, "work", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            kernel(a, a, out)
+        np.testing.assert_array_equal(out, a + a)
+        monkeypatch.undo()
+        np.testing.assert_array_equal(kernel(a, a), a + a)
+
+
 # ---------------------------------------------------------------- cache
 
 
