@@ -30,7 +30,7 @@ def format_expr(e: Expr, parent: int = 0) -> str:
         case Binary(op="min" | "max" | "pow"):
             return f"{e.op}({format_expr(e.a)}, {format_expr(e.b)})"
         case Binary():
-            level = _PRECEDENCE[e.op]
+            level = _PRECEDENCE.get(e.op, 1)
             text = f"{format_expr(e.a, level)} {_WORDS.get(e.op, e.op)} {format_expr(e.b, level + 1)}"
             return f"({text})" if level < parent else text
         case Unary():
@@ -57,6 +57,8 @@ def _format_const(e: Const) -> str:
 
 
 def _format_affine(e: Affine) -> str:
+    if not e.terms:
+        return str(e.const)
     level = 6 if max(coef for _, coef in e.terms) < 0 and e.const <= 0 else 5  # a minus sign in front binds tighter than //
     signed = [
         (coef < 0, format_expr(atom, level) + (f" * {abs(coef)}" if abs(coef) != 1 else "")) for atom, coef in e.terms

@@ -12,9 +12,25 @@ from dataclasses import dataclass, replace
 from akg_py import dtypes
 from akg_py.errors import InternalError
 from akg_py.ir.expr import (
-    COMPARISONS, INDEX, MATH_FUNCTIONS, Affine, Binary, Call, Cast, Const, Expr, Load, Reduce, Select, Unary, Var,
-    bounds, children, free_vars, is_index,
-)  # fmt: skip
+    COMPARISONS,
+    INDEX,
+    MATH_FUNCTIONS,
+    Affine,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Select,
+    Unary,
+    Var,
+    bounds,
+    children,
+    free_vars,
+    is_index,
+)
 from akg_py.ir.stmt import LOOP_KINDS, Alloc, Buffer, For, Func, If, Intrinsic, Seq, Stmt, Store
 
 LEVELS = ("loops",)

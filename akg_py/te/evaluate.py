@@ -18,12 +18,32 @@ from akg_py import dtypes
 from akg_py.errors import ExpressionError, InternalError
 from akg_py.ir.evaluate import apply_binary, apply_call, convert
 from akg_py.ir.expr import (
-    Affine, Binary, Call, Cast, Const, Expr, Load, Reduce, Select, Unary, Var, evaluate_index,
+    COMPARISONS,
+    Affine,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Select,
+    Unary,
+    Var,
+    evaluate_index,
     is_index,
-)  # fmt: skip
+)
 from akg_py.te.grid import (
-    Array, Box, Grid, chunks, matrix_product, needed_boxes, output_box, summed_product, tiles,
-)  # fmt: skip
+    Array,
+    Box,
+    Grid,
+    chunks,
+    matrix_product,
+    needed_boxes,
+    output_box,
+    summed_product,
+    tiles,
+)
 from akg_py.te.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor, graph_order
 
 V = TypeVar("V")
@@ -198,6 +218,8 @@ class GridEvaluator(Generic[V]):
                 a = self.expr(e.a, grid, active)
                 live = self.truth(a) if e.op == "&&" else np.logical_not(self.truth(a))
                 return self.binary(e.op, a, self.expr(e.b, grid, _both(active, live)), "bool")
+            case Binary() if e.op in COMPARISONS and is_index(e.a) and is_index(e.b):
+                return self.lift(np.asarray(evaluate_index(e, grid.vectors)), "bool")
             case Binary():
                 return self.binary(
                     e.op, self.expr(e.a, grid, active), self.expr(e.b, grid, active), e.a.dtype

@@ -16,8 +16,17 @@ import numpy as np
 from akg_py import dtypes
 from akg_py.errors import ExpressionError
 from akg_py.ir.expr import (
-    Affine, Binary, Cast, Const, Expr, Reduce, Var, children, is_index, loads,
-)  # fmt: skip
+    Affine,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Reduce,
+    Var,
+    children,
+    is_index,
+    loads,
+)
 from akg_py.te.tensor import IterVar, PlaceholderOp, Tensor
 
 Array = np.ndarray[Any, Any]

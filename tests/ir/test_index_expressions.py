@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 from akg_py.errors import ExpressionError
 from akg_py.ir import expr as ir
-from akg_py.ir.expr import Const, Expr, Var, bounds, const, evaluate_index, free_vars, same, substitute
+from akg_py.ir.expr import (
+    Const,
+    Expr,
+    Var,
+    bounds,
+    const,
+    evaluate_index,
+    free_vars,
+    same,
+    substitute,
+)
 
 VARS = (Var("x", lo=0, hi=5), Var("y", lo=-4, hi=3), Var("z", lo=2, hi=2), Var("w", lo=0, hi=17))
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -61,7 +71,9 @@ def plain(tree: Tree, env: dict[str, int]) -> int:
 
 
 def points() -> list[dict[str, int]]:
-    ranges = [sorted({v.lo, v.lo + 1 if v.hi > v.lo else v.lo, (v.lo + v.hi) // 2, v.hi}) for v in VARS]
+    ranges = [
+        sorted({v.lo, v.lo + 1 if v.hi > v.lo else v.lo, (v.lo + v.hi) // 2, v.hi}) for v in VARS
+    ]
     return [dict(zip("xyzw", p, strict=True)) for p in itertools.product(*ranges)]
 
 
@@ -89,7 +101,9 @@ def test_comparisons_are_decided_rightly(a: Tree, b: Tree, op: str) -> None:
     e = ir.binary(op, build(a), build(b))
     for point in POINTS[::3]:
         expected = COMPARISONS[op](plain(a, point), plain(b, point))
-        assert bool(evaluate_index(e, env_of(point))) == expected, f"{a} {op} {b} became {e} at {point}"
+        assert bool(evaluate_index(e, env_of(point))) == expected, (
+            f"{a} {op} {b} became {e} at {point}"
+        )
 
 
 @settings(max_examples=200, deadline=None)

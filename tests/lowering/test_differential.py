@@ -55,7 +55,9 @@ class Matmul:
         self.B = te.placeholder((K, N), dtype, name="B")
         self.k = te.reduce_axis((0, K), name="k")
         self.C = te.compute(
-            (M, N), lambda i, j: te.sum(self.A[i, self.k] * self.B[self.k, j], axis=self.k), name="C"
+            (M, N),
+            lambda i, j: te.sum(self.A[i, self.k] * self.B[self.k, j], axis=self.k),
+            name="C",
         )
         self.s = te.create_schedule(self.C.op)
         self.i, self.j = self.C.op.axis
@@ -105,7 +107,11 @@ def test_tile_reorder_annotate() -> None:
         "split", "split", "reorder", "split", "reorder", "vectorize", "parallel", "unroll",
     ]  # fmt: skip
     kinds = {f.var.name: f.kind for f in loops(m.check())}
-    assert kinds["j.inner"] == "vector" and kinds["i.outer"] == "parallel" and kinds["k.inner"] == "unroll"
+    assert (
+        kinds["j.inner"] == "vector"
+        and kinds["i.outer"] == "parallel"
+        and kinds["k.inner"] == "unroll"
+    )
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
@@ -213,7 +219,9 @@ def test_dtypes(dtype: str) -> None:
 class Chain:
     """B(i, j) from A, C from B by `read`, at every loop of C."""
 
-    def __init__(self, shape: tuple[int, int], out: tuple[int, int], read: Callable[..., Any]) -> None:
+    def __init__(
+        self, shape: tuple[int, int], out: tuple[int, int], read: Callable[..., Any]
+    ) -> None:
         self.A = te.placeholder(shape, name="A")
         self.B = te.compute(shape, lambda i, j: self.A[i, j] * 2.0, name="B")
         self.C = te.compute(out, lambda i, j: read(self.B, i, j), name="C")
@@ -520,7 +528,9 @@ def test_init_and_where() -> None:
     A, I = te.placeholder((5, 8), name="A"), te.placeholder((5,), name="I")
     k = te.reduce_axis((0, 10), name="k")
     B = te.compute(
-        (5,), lambda i: te.sum(A[i, k - 1], axis=k, where=te.all(k >= 1, k < 9), init=I[i] * 2.0), name="B"
+        (5,),
+        lambda i: te.sum(A[i, k - 1], axis=k, where=te.all(k >= 1, k < 9), init=I[i] * 2.0),
+        name="B",
     )
     s = te.create_schedule(B.op)
     i, ii = s[B].split(B.op.axis[0], 2)
@@ -571,6 +581,27 @@ def test_index_from_data() -> None:
     s = te.create_schedule(C.op)
     s[B].compute_at(s[C], C.op.axis[1])
     assert buffers(check(s, [A, I], [C]))["B"].shape == (7, 1)
+
+
+def test_indices_as_values_are_int32() -> None:
+    A = te.placeholder((5,), "int32", name="A")
+    B = te.compute((5,), lambda i: (A[i] + i * 3) // 2 + te.maximum(i, 2) % 2, name="B")
+    func = lower_schedule(te.create_schedule(B.op), [A, B])
+    a, got = np.full(5, 2**31 - 2, "int32"), np.zeros(5, "int32")
+    interpret(func, a, got)
+    assert_exact(got, te.evaluate(B, [a]))
+    assert got[0] > 0 > got[1]
+
+
+def test_signed_zeros_and_nan_agree() -> None:
+    A = te.placeholder((3, 4), name="A")
+    k = te.reduce_axis((0, 4), name="k")
+    a = np.array([[-0.0] * 4, [np.nan, 1, 2, 3], [np.inf, -np.inf, 0, 1]], "float32")
+    for reduce in (te.sum, te.prod, te.max, te.min):
+        B = te.compute((3,), lambda i: reduce(A[i, k], axis=k), name="B")  # noqa: B023
+        got = np.zeros(3, "float32")
+        interpret(lower_schedule(te.create_schedule(B.op), [A, B]), a, got)
+        assert_exact(got, te.evaluate(B, [a]), signed_zeros=True)
 
 
 def test_softmax_within_its_bound() -> None:

@@ -16,7 +16,10 @@ from akg_py.lowering import lower_schedule
 
 def declare_add(n: int = 16, swap: bool = False, factor: float = 1.0) -> te.TensorIntrin:
     x, y = te.placeholder((n,), name="x"), te.placeholder((n,), name="y")
-    z = te.compute((n,), lambda i: y[i] + x[i] if swap else x[i] + y[i] * factor if factor != 1 else x[i] + y[i])
+    z = te.compute(
+        (n,),
+        lambda i: y[i] + x[i] if swap else x[i] + y[i] * factor if factor != 1 else x[i] + y[i],
+    )
     return te.decl_tensor_intrin(z.op, name=f"add{n}")
 
 
@@ -148,7 +151,9 @@ def test_where_init_and_other_dtypes_do_not_match() -> None:
         dtype = "float16" if change == "dtype" else "float32"
         A, B = te.placeholder((8, 10), dtype, name="A"), te.placeholder((10, 12), dtype, name="B")
         k = te.reduce_axis((0, 10), name="k")
-        options: dict[str, Any] = {"where": {"where": k > 2}, "init": {"init": 1.0}, "dtype": {}}[change]
+        options: dict[str, Any] = {"where": {"where": k > 2}, "init": {"init": 1.0}, "dtype": {}}[
+            change
+        ]
         C = te.compute((8, 12), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k, **options), name="C")  # noqa: B023
         D = te.compute((8, 12), lambda i, j: C[i, j] * 2, name="D")  # noqa: B023
         s = te.create_schedule(D.op)
@@ -183,6 +188,8 @@ def test_double_buffered_and_tensorized() -> None:  # B106
     s[copy].compute_at(s["C"], io)
     s[copy].double_buffer()
     x = te.placeholder((16,), name="x")
-    s[copy].tensorize("ax0", te.decl_tensor_intrin(te.compute((16,), lambda i: x[i]).op, name="copy16"))
+    s[copy].tensorize(
+        "ax0", te.decl_tensor_intrin(te.compute((16,), lambda i: x[i]).op, name="copy16")
+    )
     text = str(run(s, args))
     assert "in UB x 2" in text and "intrinsic copy16" in text

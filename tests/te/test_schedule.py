@@ -83,7 +83,11 @@ def test_marks() -> None:  # B092, B093
 
 
 def test_thread_axis_takes_tvms_arguments() -> None:
-    for axis in (te.thread_axis("blockIdx.x"), te.thread_axis((0, 4), "blockIdx.x"), te.thread_axis(tag="blockIdx.x")):
+    for axis in (
+        te.thread_axis("blockIdx.x"),
+        te.thread_axis((0, 4), "blockIdx.x"),
+        te.thread_axis(tag="blockIdx.x"),
+    ):
         assert axis.tag == "blockIdx.x"
 
 
