@@ -1,6 +1,6 @@
 """Constructors of instructions with their layouts, for passes and hand-written Programs.
 
-Layouts, with c0 = 32 B / element (16 or 8) and true sizes everywhere (padding is never read back):
+Layouts, with c0 = 32 B / element (32, 16 or 8) and true sizes (padding is never read back):
 L1 holds NZ tiles, element (r, c) at `c // c0 * col_stride + r * 32 + c % c0 * es`, col_stride at
 least `align16(rows) * 32`. L0A holds 512 B fractals m0 x k0 in order (m1, k1), k1 < ceil(k / c0).
 L0B holds fractals k0 x n0 in order (k1, n1), n0 = 16. L0C holds float32 columns of 16: element
@@ -99,8 +99,8 @@ def mmad(
     c_col_stride: ExprLike | None = None,
     origin: Any = None,
 ) -> Instruction:
-    """C [m, n] float32 += A B, from zero where `init` is not 0; dtype float16, bfloat16 or
-    float32.
+    """C [m, n] float32 += A B, from zero where `init` is not 0; dtype float16, bfloat16,
+    float32, or int8 with an int32 C.
     """
     stride = align(m, 16) * 64 if c_col_stride is None else c_col_stride
     return _make(f"MMAD_{SHORT_DTYPE[dtype]}", (c, a, b, m, n, k, init, stride), None, origin)

@@ -47,7 +47,17 @@ SHORT_DTYPE = {
     "uint8": "u8",
     "bool": "u8",
 }
-DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i32": 4, "i8": 1, "u8": 1, "b16": 2, "b32": 4}
+DTYPE_BYTES = {
+    "f32": 4,
+    "f16": 2,
+    "bf16": 2,
+    "i32": 4,
+    "i8": 1,
+    "u8": 1,
+    "b8": 1,
+    "b16": 2,
+    "b32": 4,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +185,7 @@ CONVERTIBLE = ("f16", "bf16", "f32", "i32", "i8", "u8")
 
 
 def _build() -> None:
-    for es in ("b16", "b32"):
+    for es in ("b8", "b16", "b32"):
         _add(
             f"ND2NZ_{es}",
             "dst:dst src:src rows:size cols:size src_pitch:size dst_col_stride:stride",
@@ -203,24 +213,24 @@ def _build() -> None:
             (es, es, ""),
             "NZ tile in L1 to fractals (k1, n1) of k0 x n0; transposed: the tile is [n, k]",
         )
-    for dtype in ("f16", "bf16", "f32"):
+    for dtype in ("f16", "bf16", "f32", "i8"):
         _add(
             f"MMAD_{dtype}",
             "c:inout a:src b:src m:size n:size k:size init:immediate c_col_stride:stride",
             "M",
             MMAD,
             "MMAD",
-            ("f32", dtype, dtype),
-            "C = (0 if init else C) + A B, fused multiply-adds in k order",
+            ("i32" if dtype == "i8" else "f32", dtype, dtype),
+            "C = (0 if init else C) + A B, fused multiply-adds in k order; int8 wraps in int32",
         )
-    for dtype in ("f32", "f16", "bf16"):
+    for dtype in ("f32", "f16", "bf16", "i32"):
         _add(
             f"FIX_{dtype}",
             "dst:dst src:src m:size n:size dst_pitch:stride src_col_stride:stride mode:immediate",
             "FIX",
             FIX,
             "FIX",
-            (dtype, "f32", ""),
+            (dtype, "i32" if dtype == "i32" else "f32", ""),
             "L0C to GM, converted; mode: 1 relu, 2 add to what is there",
         )
     _add(

@@ -54,6 +54,7 @@ def arrays_for(program, rng):
         matmul(128, 128, 64, tile=(64, 64, 32, 16)),
         matmul(200, 120, 100, "float32", "float32", tile=(64, 64, 64, 32), l0c_copies=2),
         matmul(90, 100, 70, tile=(32, 48, 32, 16), trans_a=True, trans_b=True),
+        matmul(90, 100, 70, "int8", "int32", tile=(32, 64, 64, 32)),
         layer_norm(37, 77),
         layer_norm(9, 1000),
         elementwise(10_003),

@@ -59,6 +59,22 @@ def test_matmul_is_exact(dtype, trans_a, trans_b, shape, tile):
     run_matmul(*shape, dtype, "float32", tile=tile, trans_a=trans_a, trans_b=trans_b)
 
 
+@pytest.mark.parametrize(("trans_a", "trans_b"), list(itertools.product((False, True), repeat=2)))
+@pytest.mark.parametrize("shape", [(100, 72, 200), (37, 41, 19), (5, 100, 33)])
+def test_int8_matmul_is_exact(shape, trans_a, trans_b):
+    M, N, K = shape
+    program = matmul(
+        M, N, K, "int8", "int32", tile=(32, 64, 64, 32), trans_a=trans_a, trans_b=trans_b
+    )
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-128, 128, t.shape).astype(np.int8) for t in program.tensors[:2])
+    c = np.zeros((M, N), np.int32)
+    values.execute(program, [a, b, c], poison=True)
+    wide_a, wide_b = (x.astype(np.int32) for x in (a, b))
+    want = (wide_a.T if trans_a else wide_a) @ (wide_b.T if trans_b else wide_b)
+    np.testing.assert_array_equal(c, want)
+
+
 @pytest.mark.parametrize("out", ["float16", "bfloat16", "float32"])
 def test_matmul_output_dtypes(out):
     run_matmul(130, 70, 40, "float16", out, tile=(64, 48, 32, 16), relu=True, l0c_copies=2)

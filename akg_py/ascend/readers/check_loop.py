@@ -170,7 +170,11 @@ def cover(cells, first, last, write, core, work, row, space, es):  # type: ignor
         state = ld8(cells + e)
         if write:
             # a tensor that the phase also reads may be stepped over again by the core that wrote it
-            if write == 1 and state >= 2 and (state != core + 2 or ld(work + (W_SHADOW + space) * 8) == 0):
+            if (
+                write == 1
+                and state >= 2
+                and (state != core + 2 or ld(work + (W_SHADOW + space) * 8) == 0)
+            ):
                 report(work, TWICE, row, -1, 0, space, e * es)
             st8(cells + e, core + 2)
         elif state == 0:

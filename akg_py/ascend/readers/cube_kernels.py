@@ -16,7 +16,6 @@ from numba.core import cgutils, types
 from akg_py.ascend.isa import ATOMIC_ADD, RELU
 from akg_py.ascend.readers.lanes import Lanes
 from akg_py.codegen.memory import (
-    F32,
     I32,
     I64,
     called,
@@ -29,6 +28,7 @@ from akg_py.codegen.memory import (
     move64,
     pointer,
     slot_of,
+    st8,
     st16,
 )
 
@@ -46,47 +46,52 @@ def _widening_copy(dtype: str, name: str) -> Any:
     def copy(typingctx: Any, dst: Any, src: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             lanes = Lanes(builder, 16)
-            lanes.store(lanes.load(args[1], dtype), args[0], "f32")
+            result = "i32" if dtype == "i8" else "f32"
+            lanes.store(lanes.load(args[1], dtype), args[0], result)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64), generate
 
-    copy.__doc__ = f"Sixteen {dtype} elements as float32."
+    copy.__doc__ = f"Sixteen {dtype} elements as float32 (int8: int32)."
     return copy
 
 
 widen_f16 = _widening_copy("f16", "widen_f16")
 widen_bf16 = _widening_copy("bf16", "widen_bf16")
+widen_i8 = _widening_copy("i8", "widen_i8")
 
 
-@machine
-def multiply_8x32(
-    typingctx: Any,
-    c: Any,
-    c_stride: Any,
-    a: Any,
-    a_pitch: Any,
-    b: Any,
-    k: Any,
-    init: Any,
-    wide: Any,
-) -> Any:
-    """C (8 rows, two NZ columns of 16 c_stride apart) += A (rows a_pitch bytes apart) B (packed
-    32 wide).
+def _multiplication(whole: bool) -> Any:
+    @machine
+    def multiply(
+        typingctx: Any,
+        c: Any,
+        c_stride: Any,
+        a: Any,
+        a_pitch: Any,
+        b: Any,
+        k: Any,
+        init: Any,
+        wide: Any,
+    ) -> Any:
+        """C (8 rows, two NZ columns of 16 c_stride apart) += A (rows a_pitch bytes apart) B (packed
+        32 wide). With `wide` 0 only the first column is computed and stored.
+        """
 
-    With `wide` 0 only the first column is computed and stored.
-    """
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            builder.call(_micro_kernel(builder.module, whole), args)
+            return context.get_dummy_value()
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        function = _micro_kernel(builder.module)
-        builder.call(function, args)
-        return context.get_dummy_value()
+        return types.void(*[types.int64] * 8), generate
 
-    return types.void(*[types.int64] * 8), generate
+    return multiply
 
 
-def _micro_kernel(module: ir.Module) -> ir.Function:
-    name = "akg.multiply_8x32"
+multiply_f32, multiply_i32 = _multiplication(False), _multiplication(True)
+
+
+def _micro_kernel(module: ir.Module, whole: bool) -> ir.Function:
+    name = "akg.multiply_i32" if whole else "akg.multiply_f32"
     function = module.globals.get(name)
     if function is not None:
         return function
@@ -98,17 +103,19 @@ def _micro_kernel(module: ir.Module) -> ir.Function:
     wide = builder.icmp_signed("!=", function.args[7], I64(0))
     with builder.if_else(wide) as (then, otherwise):
         with then:
-            _multiply(builder, function.args, 2)
+            _multiply(builder, function.args, 2, whole)
         with otherwise:
-            _multiply(builder, function.args, 1)
+            _multiply(builder, function.args, 1, whole)
     builder.ret_void()
     return function
 
 
-def _multiply(builder: ir.IRBuilder, args: Any, columns: int) -> None:
+def _multiply(builder: ir.IRBuilder, args: Any, columns: int, whole: bool) -> None:
     c, c_stride, a, a_pitch, b, k, init, _ = args
     lanes = Lanes(builder, 16)
-    sums = {(i, j): slot_of(builder, lanes.floats) for i in range(8) for j in range(columns)}
+    dtype, kind = ("i32", lanes.ints) if whole else ("f32", lanes.floats)
+    zero = lanes.integer(0) if whole else lanes.real(0.0)
+    sums = {(i, j): slot_of(builder, kind) for i in range(8) for j in range(columns)}
     places = {
         (i, j): builder.add(builder.add(c, I64(64 * i)), builder.mul(c_stride, I64(j)))
         for i, j in sums
@@ -117,25 +124,31 @@ def _multiply(builder: ir.IRBuilder, args: Any, columns: int) -> None:
     with builder.if_else(fresh) as (then, otherwise):
         with then:
             for slot in sums.values():
-                builder.store(lanes.real(0.0), slot)
+                builder.store(zero, slot)
         with otherwise:
             for key, slot in sums.items():
-                builder.store(lanes.load(places[key], "f32"), slot)
+                builder.store(lanes.load(places[key], dtype), slot)
     rows = [builder.add(a, builder.mul(a_pitch, I64(i))) for i in range(8)]
     with cgutils.for_range(builder, k, intp=I64) as loop:
         offset_b = builder.shl(loop.index, I64(7))
         right = [
-            lanes.load(builder.add(b, builder.add(offset_b, I64(64 * j))), "f32")
+            lanes.load(builder.add(b, builder.add(offset_b, I64(64 * j))), dtype)
             for j in range(columns)
         ]
         offset_a = builder.shl(loop.index, I64(2))
         for i in range(8):
-            element = builder.load(pointer(builder, builder.add(rows[i], offset_a), F32))
-            left = lanes.splat(element)
+            place = pointer(builder, builder.add(rows[i], offset_a), kind.element)
+            left = lanes.splat(builder.load(place))
             for j in range(columns):
-                builder.store(lanes.fma(left, right[j], builder.load(sums[i, j])), sums[i, j])
+                old = builder.load(sums[i, j])
+                new = (
+                    builder.add(old, builder.mul(left, right[j]))
+                    if whole
+                    else lanes.fma(left, right[j], old)
+                )
+                builder.store(new, sums[i, j])
     for key, slot in sums.items():
-        lanes.store(builder.load(slot), places[key], "f32")
+        lanes.store(builder.load(slot), places[key], dtype)
 
 
 @called
@@ -168,6 +181,24 @@ def pack_b_16bit(out, src, k_blocks, n_blocks, bf16):  # type: ignore[no-untyped
 
 
 @called
+def pack_int8(pack_a, a, pack_b, b, m_blocks, n_blocks, k_blocks, pitch, panel):  # type: ignore[no-untyped-def]
+    """Fractals of 16 x 32 and 32 x 16 bytes to int32 rows of A and panels of B."""
+    for m1 in range(m_blocks):
+        for k1 in range(k_blocks):
+            for r in range(16):
+                dst = pack_a + (m1 * 16 + r) * pitch + k1 * 128
+                widen_i8(dst, a + r * 32)
+                widen_i8(dst + 64, a + r * 32 + 16)
+            a += 512
+    for k1 in range(k_blocks):
+        for n1 in range(n_blocks):
+            dst = pack_b + (n1 >> 1) * panel + k1 * 32 * 128 + (n1 & 1) * 64
+            for r in range(32):
+                widen_i8(dst + r * 128, b + r * 16)
+            b += 512
+
+
+@called
 def mmad(x, es, bf16, pack_a, pack_b):  # type: ignore[no-untyped-def]
     """C = (0 if init else C) + A B on true sizes m, n, k; padding rows of L0C may get garbage."""
     c, a, b = argument(x, 0), argument(x, 1), argument(x, 2)
@@ -178,7 +209,9 @@ def mmad(x, es, bf16, pack_a, pack_b):  # type: ignore[no-untyped-def]
     k_blocks = (k + k0 - 1) // k0
     pitch = (k_blocks * k0 + PITCH_PAD) * 4
     panel = k_blocks * k0 * 128
-    if es == 2:
+    if es == 1:
+        pack_int8(pack_a, a, pack_b, b, m_blocks, n_blocks, k_blocks, pitch, panel)
+    elif es == 2:
         pack_16bit(pack_a, a, m_blocks, k_blocks, pitch, bf16)
         pack_b_16bit(pack_b, b, k_blocks, n_blocks, bf16)
     else:
@@ -196,16 +229,28 @@ def mmad(x, es, bf16, pack_a, pack_b):  # type: ignore[no-untyped-def]
     for n2 in range((n_blocks + 1) >> 1):
         wide = 1 if n2 * 2 + 1 < n_blocks else 0
         for i in range(0, m, 8):
-            multiply_8x32(
-                c + n2 * 2 * c_stride + i * 64,
-                c_stride,
-                pack_a + i * pitch,
-                pitch,
-                pack_b + n2 * panel,
-                k,
-                init,
-                wide,
-            )
+            if es == 1:
+                multiply_i32(
+                    c + n2 * 2 * c_stride + i * 64,
+                    c_stride,
+                    pack_a + i * pitch,
+                    pitch,
+                    pack_b + n2 * panel,
+                    k,
+                    init,
+                    wide,
+                )
+            else:
+                multiply_f32(
+                    c + n2 * 2 * c_stride + i * 64,
+                    c_stride,
+                    pack_a + i * pitch,
+                    pitch,
+                    pack_b + n2 * panel,
+                    k,
+                    init,
+                    wide,
+                )
 
 
 @called
@@ -228,12 +273,15 @@ def nd2nz(x, es):  # type: ignore[no-untyped-def]
             move32(dst + c * stride + r * 32, src + r * pitch + c * 32)
     rest = width & 31
     if rest:
-        zeros = (32 - rest) >> 1
+        zeros = (32 - rest) >> 1 if es > 1 else 0
         for r in range(rows):
             at = dst + whole * stride + r * 32
             move(at, src + r * pitch + whole * 32, rest)
             for z in range(zeros):
                 st16(at + rest + z * 2, 0)
+            if es == 1:
+                for z in range(rest, 32):
+                    st8(at + z, 0)
 
 
 @machine
@@ -272,51 +320,45 @@ def load_fractals_b16(x):  # type: ignore[no-untyped-def]
 
 
 @called
-def load_a_b32(x):  # type: ignore[no-untyped-def]
-    """Fractals (m1, k1) of 16 x 8 float32."""
+def load_a(x, es):  # type: ignore[no-untyped-def]
+    """Fractals (m1, k1) of 16 rows of 32 B, element by element when transposed."""
     dst, src, m, k = argument(x, 0), argument(x, 1), argument(x, 2), argument(x, 3)
     stride, transposed = argument(x, 4), argument(x, 5)
+    c0 = 32 // es
     for m1 in range((m + 15) >> 4):
-        for k1 in range((k + 7) >> 3):
-            if (
-                transposed
-            ):  # the tile is [k, m]: element (k, m) at (m // 8) * stride + k * 32 + (m % 8) * 4
-                for i in range(16):
+        for k1 in range((k + c0 - 1) // c0):
+            if transposed:  # the tile is [k, m]
+                for i in range(min(16, m - m1 * 16)):
                     row = m1 * 16 + i
-                    for j in range(8):
-                        if row < m:
-                            move(
-                                dst + i * 32 + j * 4,
-                                src + (row >> 3) * stride + (k1 * 8 + j) * 32 + (row & 7) * 4,
-                                4,
-                            )
+                    column = src + (row // c0) * stride + (row % c0) * es
+                    for j in range(min(c0, k - k1 * c0)):
+                        move(dst + i * 32 + j * es, column + (k1 * c0 + j) * 32, es)
             else:
                 move(dst, src + k1 * stride + m1 * 512, 512)
             dst += 512
 
 
 @called
-def load_b_b32(x):  # type: ignore[no-untyped-def]
-    """Fractals (k1, n1) of 8 x 16 float32."""
+def load_b(x, es):  # type: ignore[no-untyped-def]
+    """Fractals (k1, n1) of k0 rows of 16 elements."""
     dst, src, k, n = argument(x, 0), argument(x, 1), argument(x, 2), argument(x, 3)
     stride, transposed = argument(x, 4), argument(x, 5)
-    for k1 in range((k + 7) >> 3):
+    c0 = 32 // es
+    for k1 in range((k + c0 - 1) // c0):
         for n1 in range((n + 15) >> 4):
-            for i in range(8):
-                row = k1 * 8 + i
+            for i in range(min(c0, k - k1 * c0)):
+                row = k1 * c0 + i
+                at = dst + i * 16 * es
                 if transposed:  # the tile is [n, k]
-                    for j in range(16):
-                        column = n1 * 16 + j
-                        if column < n:
-                            move(
-                                dst + i * 64 + j * 4,
-                                src + (row >> 3) * stride + column * 32 + (row & 7) * 4,
-                                4,
-                            )
+                    column = src + k1 * stride + i * es
+                    for j in range(min(16, n - n1 * 16)):
+                        move(at + j * es, column + (n1 * 16 + j) * 32, es)
+                elif es == 1:
+                    move(at, src + (n1 >> 1) * stride + row * 32 + (n1 & 1) * 16, 16)
                 else:
-                    move32(dst + i * 64, src + 2 * n1 * stride + row * 32)
+                    move32(at, src + 2 * n1 * stride + row * 32)
                     if n1 * 16 + 8 < n:
-                        move32(dst + i * 64 + 32, src + (2 * n1 + 1) * stride + row * 32)
+                        move32(at + 32, src + (2 * n1 + 1) * stride + row * 32)
             dst += 512
 
 
@@ -328,16 +370,20 @@ def _fix_row(dtype: str) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             dst, src, count, mode = args
             lanes = Lanes(builder, 16)
-            value = lanes.load(src, "f32")
-            rectified = lanes.extremum(">=", value, lanes.real(0.0))
+            whole = dtype == "i32"
+            zero = lanes.integer(0) if whole else lanes.real(0.0)
+            value = lanes.load(src, "i32" if whole else "f32")
+            rectified = lanes.extremum(">=", value, zero)
             value = builder.select(builder.trunc(mode, ir.IntType(1)), rectified, value)
             mask = lanes.mask(count)
-            slot = slot_of(builder, lanes.floats)
+            slot = slot_of(builder, value.type)
             builder.store(value, slot)
             with builder.if_then(
                 builder.icmp_signed("!=", builder.and_(mode, I64(ATOMIC_ADD)), I64(0))
             ):
-                builder.store(builder.fadd(lanes.load(dst, dtype, mask), value), slot)
+                old = lanes.load(dst, dtype, mask)
+                total = builder.add(old, value) if whole else builder.fadd(old, value)
+                builder.store(total, slot)
             value = builder.load(slot)
             full = builder.icmp_signed("==", count, I64(16))
             with builder.if_else(full) as (then, otherwise):
@@ -353,12 +399,14 @@ def _fix_row(dtype: str) -> Any:
 
 
 assert RELU == 1
-fix_row_f32, fix_row_f16, fix_row_bf16 = (_fix_row(d) for d in ("f32", "f16", "bf16"))
+fix_row_f32, fix_row_f16 = _fix_row("f32"), _fix_row("f16")
+fix_row_bf16, fix_row_i32 = _fix_row("bf16"), _fix_row("i32")
 
 
 @called
 def fix(x, kind):  # type: ignore[no-untyped-def]
-    """Rows of L0C (NZ, float32) to GM; kind 0 float32, 1 float16, 2 bfloat16."""
+    """Rows of L0C (NZ, float32) to GM; kind 0 float32, 1 float16, 2 bfloat16,
+    3 int32."""
     dst, src, m, n = argument(x, 0), argument(x, 1), argument(x, 2), argument(x, 3)
     pitch, stride, mode = argument(x, 4), argument(x, 5), argument(x, 6)
     for i in range(m):
@@ -369,6 +417,8 @@ def fix(x, kind):  # type: ignore[no-untyped-def]
                 fix_row_f32(dst + i * pitch + j * 4, at, count, mode)
             elif kind == 1:
                 fix_row_f16(dst + i * pitch + j * 2, at, count, mode)
+            elif kind == 3:
+                fix_row_i32(dst + i * pitch + j * 4, at, count, mode)
             else:
                 fix_row_bf16(dst + i * pitch + j * 2, at, count, mode)
 

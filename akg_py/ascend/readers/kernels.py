@@ -18,8 +18,8 @@ from akg_py.ascend.isa import (
 from akg_py.ascend.readers.cube_kernels import (
     copy,
     fix,
-    load_a_b32,
-    load_b_b32,
+    load_a,
+    load_b,
     load_fractals_b16,
     mmad,
     nd2nz,
@@ -46,12 +46,12 @@ def execute(op, x, traits, pack_a, pack_b):  # type: ignore[no-untyped-def]
         if es == 2:
             load_fractals_b16(x)
         else:
-            load_a_b32(x)
+            load_a(x, es)
     elif family == LOAD_B:
         if es == 2:
             load_fractals_b16(x)
         else:
-            load_b_b32(x)
+            load_b(x, es)
     elif family == FIX:
         fix(x, op - FIX_F32)
     elif family == COPY:
