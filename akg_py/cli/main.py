@@ -39,9 +39,11 @@ class _Group(click.Group):
             raise click.UsageError(f"{error.message} ({hint})", ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        warnings.showwarning = _show_warning  # type: ignore[assignment]
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.simplefilter("default")
+                warnings.showwarning = _show_warning  # type: ignore[assignment]
+                return super().invoke(ctx)
         except AkgError as error:
             click.echo(format_error(error), err=True)
             ctx.exit(1)

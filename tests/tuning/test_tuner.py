@@ -209,15 +209,14 @@ def test_kill_9_then_resume_loses_and_repeats_nothing(tmp_path):
     )
     before = []
     for kill_after in (4, 12):
-        process = subprocess.Popen(
-            [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        with open(tmp_path / "errors", "wb") as errors:
+            process = subprocess.Popen([sys.executable, script], stdout=errors, stderr=errors)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and process.poll() is None:
             if journal.exists() and len(_journal_lines(journal, '"state":1')) >= kill_after:
                 break
             time.sleep(0.02)
-        assert process.poll() is None, process.stderr.read().decode()
+        assert process.poll() is None, (tmp_path / "errors").read_text()
         process.send_signal(signal.SIGKILL)
         process.wait()
         with open(journal, "ab") as file:
