@@ -138,7 +138,7 @@ def run(name: str, dtype: str, kind: str, args: list[np.ndarray[Any, Any]]) -> n
     return out
 
 
-@pytest.mark.parametrize("kind", ["serial", "vector"])
+@pytest.mark.parametrize("kind", ["unroll", "vector"])
 @pytest.mark.parametrize(
     "name", [n for n, count in MATH_FUNCTIONS.items() if count == 1 and not n.startswith("is")]
 )

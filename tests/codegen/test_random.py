@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from akg_py import dtypes
@@ -141,10 +142,22 @@ class Draw:
         return func([*self.inputs, out], [out], body, "random")
 
 
-@settings(
-    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
-@given(st.data())
-def test_random_nests(data: st.DataObject) -> None:
+def check_random(data: st.DataObject) -> None:
     f = Draw(data).func()
     check(f, seed=len(f.params))
+
+
+CHECKS = list(HealthCheck)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=CHECKS)
+@given(st.data())
+def test_random_nests(data: st.DataObject) -> None:
+    check_random(data)
+
+
+@pytest.mark.slow
+@settings(max_examples=600, deadline=None, suppress_health_check=CHECKS)
+@given(st.data())
+def test_many_random_nests(data: st.DataObject) -> None:
+    check_random(data)

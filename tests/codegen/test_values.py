@@ -14,7 +14,7 @@ from akg_py.codegen.host import CpuKernel
 from akg_py.ir.expr import Call, Const, Expr, Select, Unary, binary, cast, const, logical
 from tests.codegen.funcs import assert_same, at, axis, buffer, check, func, loop, put
 
-KINDS = ["serial", "vector"]
+KINDS = ["unroll", "vector"]  # a long unrolled loop is scalar code, a serial one takes lanes
 INTS = [d for d in dtypes.DTYPES if dtypes.is_int(d)]
 FLOATS = [d for d in dtypes.DTYPES if dtypes.is_float(d)]
 
