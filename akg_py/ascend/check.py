@@ -13,10 +13,9 @@ import numpy as np
 
 from akg_py import dtypes
 from akg_py.ascend import isa
-from akg_py.ascend.program import Instruction, Phase, Program, walk
+from akg_py.ascend.program import Instruction, Phase, Program, space_of, walk
 from akg_py.ascend.table import Table
 from akg_py.errors import InternalError
-from akg_py.ir.expr import linear_combination
 
 KINDS = {
     1: "bounds",
@@ -117,7 +116,7 @@ def _check_phase(
         work[c.W_ALIGN + space] = device.alignment_bytes(scope)
     keep: list[np.ndarray] = []
     read = {
-        linear_combination(e)[1] >> isa.SPACE_SHIFT
+        space_of(e)
         for node in walk(phase.body)
         if isinstance(node, Instruction)
         for operand, e in zip(isa.INSTRUCTIONS[node.op].operands, node.operands, strict=True)

@@ -78,11 +78,12 @@ def known_devices() -> tuple[str, ...]:
     return tuple(sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".toml")))
 
 
-def parse_device(text: str) -> Device:
-    """A Device from the text of its table."""
+def parse_device(text: str, base: Device | None = None) -> Device:
+    """A Device from the text of its table; what it leaves out is as in `base`."""
     raw = tomllib.loads(text)
-    parameters: dict[str, Parameter] = {}
+    parameters: dict[str, Parameter] = dict(base.parameters) if base else {}
     _flatten("", raw, parameters)
+    text += base.digest if base else ""
     return Device(
         raw["name"], raw["family"], parameters, hashlib.sha256(text.encode()).hexdigest()[:16]
     )
@@ -95,4 +96,6 @@ def load_device(name: str) -> Device:
         raise UnsupportedError(
             f"no device {name!r}", hint=f"known devices: {', '.join(known_devices())}"
         )
-    return parse_device((resources.files("akg_py.ascend") / "devices" / f"{name}.toml").read_text())
+    text = (resources.files("akg_py.ascend") / "devices" / f"{name}.toml").read_text()
+    base = tomllib.loads(text).get("base")
+    return parse_device(text, load_device(base) if base else None)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from akg_py.ascend.isa import FIRST_TENSOR, INSTRUCTIONS, SPACE_SHIFT, SPACES
 from akg_py.errors import InternalError
-from akg_py.ir.expr import Const, Expr, ExprLike, Var, as_expr, const, linear_combination
+from akg_py.ir.expr import Affine, Const, Expr, ExprLike, Var, as_expr, const, linear_combination
 
 if TYPE_CHECKING:
     from akg_py.ascend.device import Device
@@ -178,6 +178,16 @@ def address(place: str | GlobalTensor, offset: ExprLike = 0) -> Expr:
     """
     space = FIRST_TENSOR + place.index if isinstance(place, GlobalTensor) else SPACES[place]
     return as_expr(offset) + const(space << SPACE_SHIFT)
+
+
+def space_of(e: Expr) -> int:
+    """Memory space of an address expression."""
+    match e:
+        case Affine():
+            return e.const >> SPACE_SHIFT
+        case Const():
+            return int(e.value) >> SPACE_SHIFT
+    return 0
 
 
 def walk(nodes: Iterable[Node]) -> Iterator[Node]:

@@ -9,6 +9,7 @@ from akg_py.ascend import isa, timing
 from akg_py.ascend.device import known_devices, load_device
 from akg_py.ascend.values import core_memory
 from akg_py.codegen.memory import compiled
+from akg_py.errors import UnsupportedError
 
 DEVICE = "ascend910b3"
 
@@ -94,6 +95,16 @@ def test_every_constant_has_a_source(name):
     for key, p in device.parameters.items():
         assert p.unit and len(p.source) >= 3, key
     assert device.cores("aic") > 0 and device.capacity_bytes("UB") > 0
+
+
+def test_devices_differ_where_their_tables_say():
+    b3, b4 = load_device("ascend910b3"), load_device("ascend910b4")
+    assert b4["hbm.bytes_per_us_vector"] < b3["hbm.bytes_per_us_vector"] / 2 + 1
+    assert b4.capacity_bytes("L2") * 2 == b3.capacity_bytes("L2")
+    assert b4["mte2.latency_cycles"] == b3["mte2.latency_cycles"]
+    assert len({load_device(name).digest for name in known_devices()}) == len(known_devices())
+    with pytest.raises(UnsupportedError, match="known devices: ascend910b1"):
+        load_device("ascend999")
 
 
 def test_compiled_is_cached_beside_the_source():
