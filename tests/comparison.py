@@ -1,4 +1,4 @@
-"""How tests compare values: exactly on data for which arithmetic is exact, within a bound otherwise."""
+"""How tests compare values: exactly on data with exact arithmetic, within a bound otherwise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 def small_integers(
     shape: Sequence[int], dtype: str, rng: np.random.Generator, limit: int = 3
 ) -> Array:
-    """Random integers of `-limit .. limit` (0 .. limit for unsigned, 0 and 1 for bool) as `dtype`."""
+    """Random integers `-limit .. limit` (0 .. limit if unsigned, 0 and 1 if bool) as `dtype`."""
     if dtypes.is_bool(dtype):
         return rng.integers(0, 2, tuple(shape)).astype(bool)
     low = 0 if dtype.startswith("u") else -limit
@@ -55,7 +55,7 @@ def assert_within_bound(
     undecided_share: float = 0.02,
     region: Sequence[slice | range] | None = None,
 ) -> None:
-    """`actual` deviates from the float64 value of `outputs` by no more than the propagated error bound.
+    """`actual` deviates from the float64 value of `outputs` by at most the propagated error bound.
 
     Args:
         undecided_share: how many elements may be skipped because a predicate lies within the error.

@@ -1,8 +1,8 @@
 """Small graphs, random legal schedules of them, and the targets to run both on.
 
-`random_schedule(graph, seed)` applies primitives at random and skips those that a schedule refuses, so
-whatever comes out is legal and must not change a value. `run(target, ...)` gives the outputs of one
-target: the loop IR interpreter always, compiled targets when the pipeline can be imported.
+`random_schedule(graph, seed)` applies primitives at random and skips those that a schedule refuses,
+so whatever comes out is legal and must not change a value. `run(target, ...)` gives the outputs of
+one target: the loop IR interpreter always, compiled targets when the pipeline can be imported.
 """
 
 from __future__ import annotations
@@ -153,8 +153,15 @@ def argmax() -> Graph:
 
 
 GRAPHS: tuple[Callable[[], Graph], ...] = (
-    elementwise_chain, matmul, matmul_bias_relu, softmax, layer_norm, stencil, padded_conv, argmax,
-)  # fmt: skip
+    elementwise_chain,
+    matmul,
+    matmul_bias_relu,
+    softmax,
+    layer_norm,
+    stencil,
+    padded_conv,
+    argmax,
+)
 
 SCOPES = ("local", "UB", "L1", "global")
 
@@ -187,7 +194,7 @@ def _try(s: te.Schedule, graph: Graph, action: Callable[[], object]) -> te.Sched
 
 
 def _tiled(s: te.Schedule, graph: Graph, rng: np.random.Generator) -> te.Schedule:
-    """Caches, then tiles, then consumers first everything attached deep: nests as experts write them."""
+    """Caches, then tiles, then everything attached deep, consumers first: as experts write."""
     for _ in range(int(rng.integers(0, 4))):
         stage = _pick(rng, s.stages)
         if rng.random() < 0.5:
@@ -246,11 +253,35 @@ def _pick(rng: np.random.Generator, items: Sequence[Any]) -> Any:
 def _attempt(s: te.Schedule, rng: np.random.Generator) -> None:
     stage = _pick(rng, s.stages)
     leaves = stage.leaf_iter_vars
-    kind = _pick(rng, (
-        "split", "split", "nparts", "tile", "fuse", "reorder", "reorder", "vectorize", "unroll", "parallel", "bind",
-        "compute_at", "compute_at", "compute_at", "inline", "root", "cache_read", "cache_write", "rfactor",
-        "double_buffer", "pipeline", "set_scope", "pragma", "align",
-    ))  # fmt: skip
+    kind = _pick(
+        rng,
+        (
+            "split",
+            "split",
+            "nparts",
+            "tile",
+            "fuse",
+            "reorder",
+            "reorder",
+            "vectorize",
+            "unroll",
+            "parallel",
+            "bind",
+            "compute_at",
+            "compute_at",
+            "compute_at",
+            "inline",
+            "root",
+            "cache_read",
+            "cache_write",
+            "rfactor",
+            "double_buffer",
+            "pipeline",
+            "set_scope",
+            "pragma",
+            "align",
+        ),
+    )
     axis = _pick(rng, leaves)
     match kind:
         case "split":
@@ -276,7 +307,7 @@ def _attempt(s: te.Schedule, rng: np.random.Generator) -> None:
         case "root":
             stage.compute_root()
         case "cache_read":
-            readable = [t for t in stage.op.input_tensors]
+            readable = list(stage.op.input_tensors)
             s.cache_read(_pick(rng, readable), _pick(rng, SCOPES), [stage])
         case "cache_write":
             s.cache_write(list(stage._state.outputs), _pick(rng, SCOPES))

@@ -31,8 +31,11 @@ ExprLike = Union["Expr", int, float, bool]
 class Loadable(Protocol):
     """What a Load can read: a tensor of the language, or a buffer of loop IR."""
 
-    name: str
-    dtype: str
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> str: ...
 
 
 class Expr:
@@ -794,7 +797,9 @@ def same(a: Expr, b: Expr) -> bool:
             return a.value == b.value
         case Affine(), Affine():
             return a.const == b.const and len(a.terms) == len(b.terms) and dict(a.terms) == dict(b.terms)
-        case (Binary(), Binary()) | (Unary(), Unary()) if a.op != b.op:
+        case Binary(), Binary() if a.op != b.op:
+            return False
+        case Unary(), Unary() if a.op != b.op:
             return False
         case Call(), Call() if a.name != b.name:
             return False

@@ -140,7 +140,8 @@ class _Verifier:
             hi > 0 and s.var.hi < min(hi, 1 << 61) - 1 and isinstance(s.extent, Const)
         ):
             raise self.fail(
-                f"the variable {s.var.name} is bounded by {s.var.lo}..{s.var.hi}, its loop runs {s.extent} times",
+                f"the variable {s.var.name} is bounded by {s.var.lo}..{s.var.hi}, "
+                f"its loop runs {s.extent} times",
                 s,
             )
         concurrent = scope.concurrent

@@ -91,7 +91,7 @@ def _inline(state: ScheduleState) -> ScheduleState:
     def visit(e: Expr) -> Expr:
         e = rebuild(e, visit)
         if isinstance(e, Load) and e.source in bodies:
-            axis, body = bodies[e.source]  # type: ignore[index]
+            axis, body = bodies[e.source]
             return substitute(body, dict(zip(axis, e.indices, strict=True)))
         return e
 
@@ -287,7 +287,7 @@ def _make_nest(
     for value, bound in domain.guards(leaf):
         if not _fold_guard(stage, value, bound, leaf, loop_extent):
             residual.append(binary("<", value, bound))
-    single = {loop_var[a]: const(0) for a, e in loop_extent.items() if isinstance(e, Const) and e.value == 1}
+    single: dict[Var, Expr] = {loop_var[a]: const(0) for a, e in loop_extent.items() if isinstance(e, Const) and e.value == 1}
     leaf = {a: single.get(v, v) for a, v in loop_var.items()}
     loop_extent = {a: substitute(e, single) for a, e in loop_extent.items()}
     residual = [substitute(e, single) for e in residual]
@@ -304,7 +304,8 @@ def _fold_guard(
         return max((position[v] for v in free_vars(e) if v in position), default=-1)
 
     while isinstance(value, Binary) and value.op == "//" and isinstance(value.b, Const) and value.b.value > 0:
-        value, bound = value.a, bound * value.b  # f // c < n  is  f < n * c
+        bound = bound * value.b  # f // c < n  is  f < n * c
+        value = value.a
     terms = value.terms if isinstance(value, Affine) else ((value, 1),)
     constant = value.const if isinstance(value, Affine) else 0
     order = sorted(terms, key=lambda t: latest(t[0]))
@@ -418,12 +419,12 @@ class _Emitter:
                 body = If(binary("<", value, bound), body, None, self._origin(p))
         else:
             body = self._guarded(p, body, leaf)
-        rename = {p.leaf[a]: fresh[a] for a in inner if a in p.leaf}
+        rename: dict[Expr, Expr] = {p.leaf[a]: fresh[a] for a in inner if a in p.leaf}
         reduce_vars = {p.leaf[a] for a in stage.leaves if a.is_reduce}
         for a in reversed(inner):
-            extent = const(p.domain.static[a])
+            extent: Expr = const(p.domain.static[a])
             if not fused:
-                extent = substitute(p.loop_extent[a], rename)  # type: ignore[arg-type]
+                extent = substitute(p.loop_extent[a], rename)
                 if free_vars(extent) & reduce_vars:
                     extent = const(p.domain.static[a])
             mark = stage.mark(a)

@@ -1,9 +1,9 @@
 """Rounding: float64 values of a graph with a bound on what any correct kernel may deviate by.
 
-Every value carries its error. An operation adds half a unit in the last place of its dtype, sums add
-what any order of summation (with or without fused multiply-add) may lose, functions FUNCTION_ULP.
-Choices and predicates within the error enlarge it instead of being guessed; what can't be bounded is
-marked undecided. Integers are exact below 2**53.
+Every value carries its error. An operation adds half a unit in the last place of its dtype, sums
+add what any order of summation (with or without fused multiply-add) may lose, functions
+FUNCTION_ULP. Choices and predicates within the error enlarge it instead of being guessed; what has
+no bound is marked undecided. Integers are exact below 2**53.
 """
 
 from __future__ import annotations
@@ -31,12 +31,16 @@ _LARGEST = {
     "float64": 1.7976931348623157e308,
 }
 _EXACT_FUNCTIONS = ("floor", "ceil", "round", "trunc", "abs", "isnan", "isinf", "isfinite", "fmod")
+_COMPARE = {
+    "==": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal, ">": np.greater,
+    ">=": np.greater_equal,
+}  # fmt: skip
 _LIPSCHITZ = ("sin", "cos", "abs")
 
 
 @dataclass(slots=True)
 class Approx:
-    """Arrays of values and of absolute errors (inf: no bound); of bools, error 1 means undecided."""
+    """Arrays of values and absolute errors (inf: no bound); of bools, error 1 is undecided."""
 
     value: Array
     error: Array
@@ -60,9 +64,9 @@ def evaluate_with_bound(
     """Values of `outputs` in float64, each with a bound on the error of any correct kernel.
 
     Returns:
-        One `Bounded` for a tensor, a list for a list. `undecided` marks elements without a bound: an
-        integer or bool behind a predicate within the error, an overflow that may or may not happen.
-        Their share is for the caller to cap.
+        One `Bounded` for a tensor, a list for a list. `undecided` marks elements without a bound:
+        an integer or bool behind a predicate within the error, an overflow that may or may not
+        happen. Their share is for the caller to cap.
     """
     tensors = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     found = []
@@ -115,7 +119,7 @@ def _widened(f: Callable[..., Array], value: Array, args: Sequence[Approx]) -> A
     """Error of `f`, monotone in each argument, from its values at the corners."""
     corners = [[]]  # type: list[list[Array]]
     for a in args:
-        corners = [c + [x] for c in corners for x in (a.value - a.error, a.value + a.error)]
+        corners = [[*c, x] for c in corners for x in (a.value - a.error, a.value + a.error)]
     return _spread(value, *(np.asarray(f(*c)) for c in corners))
 
 
@@ -144,7 +148,7 @@ class BoundEvaluator(GridEvaluator[Approx]):
         return Approx(np.asarray(value.value[index]), np.asarray(value.error[index]))
 
     def truth(self, value: Approx) -> Array:
-        return value.value != 0
+        return np.not_equal(value.value, 0)
 
     def indices(self, value: Approx) -> Array:
         return np.nan_to_num(value.value).astype(np.int64)
@@ -164,8 +168,7 @@ class BoundEvaluator(GridEvaluator[Approx]):
             settled = ((dx == 0) & (x == absorbing)) | ((dy == 0) & (y == absorbing))
             return Approx(value, np.where(settled | ((dx == 0) & (dy == 0)), 0.0, 1.0))
         if op in ("==", "!=", "<", "<=", ">", ">="):
-            f = {"==": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal, ">": np.greater,
-                 ">=": np.greater_equal}[op]  # fmt: skip
+            f = _COMPARE[op]
             slack = dx + dy
             gap = np.where(x == y, 0.0, np.abs(x - y))
             return Approx(
@@ -272,22 +275,19 @@ class BoundEvaluator(GridEvaluator[Approx]):
             pole = np.abs(np.remainder(x, np.pi) - np.pi / 2)
             error = np.where(pole > dx, _widened(f, value, args), np.inf)
         elif name == "fmod":
-            x, y = args
-            quotient = x.value / y.value
-            slack = (x.error + np.abs(quotient) * y.error) / np.abs(y.value) + np.abs(
-                quotient
-            ) * 2.0**-50
+            left, right = args
+            quotient = left.value / right.value
+            slack = (left.error + np.abs(quotient) * right.error) / np.abs(right.value)
+            slack = slack + np.abs(quotient) * 2.0**-50
             jump = np.trunc(quotient - slack) != np.trunc(quotient + slack)
-            error = np.where(
-                jump, np.abs(y.value) + y.error, x.error + np.abs(np.trunc(quotient)) * y.error
-            )
+            smooth = left.error + np.abs(np.trunc(quotient)) * right.error
+            error = np.where(jump, np.abs(right.value) + right.error, smooth)
         elif name == "atan2":
-            y, x = args
-            distance = np.hypot(x.value, y.value) - x.error - y.error
-            cut = (np.abs(y.value) <= y.error) & (x.value - x.error < 0)
-            error = np.where(
-                (distance > 0) & ~cut, (x.error + y.error) / np.maximum(distance, 1e-300), 2 * np.pi
-            )
+            up, along = args
+            distance = np.hypot(along.value, up.value) - along.error - up.error
+            cut = (np.abs(up.value) <= up.error) & (along.value - along.error < 0)
+            turn = (along.error + up.error) / np.maximum(distance, 1e-300)
+            error = np.where((distance > 0) & ~cut, turn, 2 * np.pi)
         elif name == "pow":
             base = args[0].value - args[0].error
             error = np.where(base > 0, _widened(f, value, args), np.inf)
@@ -333,7 +333,9 @@ class BoundEvaluator(GridEvaluator[Approx]):
 
     @staticmethod
     def _merge(state: Any, new: tuple[Array, Array, Array, int]) -> tuple[Array, Array, Array, int]:
-        return new if state is None else tuple(s + n for s, n in zip(state, new, strict=True))  # type: ignore[return-value]
+        if state is None:
+            return new
+        return state[0] + new[0], state[1] + new[1], state[2] + new[2], state[3] + new[3]
 
     def add_block(
         self,

@@ -1,7 +1,7 @@
 """The root oracle: values of a graph by numpy, without schedule or lowering.
 
-In go tensors and arrays for their inputs, out come arrays. Each operation is evaluated over a grid of
-index vectors that broadcast lazily, in chunks, and only over the box that the requested region needs.
+In go tensors and arrays for their inputs, out come arrays. Each operation is evaluated over a grid
+of index vectors that broadcast lazily, in chunks, and only over the box that the region needs.
 Every operation yields its dtype's value, rounded once. Sums and products of floats accumulate in
 float64 in an unspecified order and round once (16-bit floats by way of float32); where a summed
 product is exact or wide enough (float32, float64, integers) it is one matrix product in float64.
@@ -105,7 +105,7 @@ def check_feeds(
         if array.shape != t.shape or array.dtype != dtypes.numpy_dtype(t.dtype):
             raise ExpressionError(
                 f"input {t.name} is {t.dtype}{list(t.shape)}, not {array.dtype}{list(array.shape)}",
-                hint=f"convert the array with .astype and .reshape, or declare {t.name} differently",
+                hint=f"convert the array (.astype, .reshape), or declare {t.name} differently",
             )
         result[t] = array
     return result
@@ -115,7 +115,7 @@ def check_feeds(
 
 
 class GridEvaluator(Generic[V]):
-    """Evaluates a graph; subclasses say what a value is (`V`, arrays on a grid) and what operations do."""
+    """Evaluates a graph; subclasses say what a value is (`V`) and what operations do to it."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class GridEvaluator(Generic[V]):
         self.known.update(zip(op.outputs, results, strict=True))
 
     def _fill(self, op: ComputeOp, results: list[V], whole: Grid, use_products: bool) -> bool:
-        """Compute chunk by chunk; False if a sum of products can't be a matrix product after all."""
+        """Compute chunk by chunk; False if a sum of products can't be a matrix product."""
         rank = len(op.axis)
         tile = tiles(whole, len(op.reduce_axis), op.body, use_products)
         box = whole.box[:rank]
@@ -270,7 +270,7 @@ class GridEvaluator(Generic[V]):
         return self.inexact_where(self.take(self.known[source], tuple(indices)), e, grid, active)
 
     def _view(self, e: Load, grid: Grid, box: Box) -> V | None:
-        """A slice instead of a gather, where each index is a constant or `axis * stride + offset`."""
+        """A slice, not a gather, where each index is a constant or `axis * stride + offset`."""
         cut: list[Any] = []
         dims: list[int] = []
         for i, (begin, end) in zip(e.indices, box, strict=True):
@@ -411,7 +411,8 @@ class Evaluator(GridEvaluator[Any]):
     def view(
         self, value: Array, cut: tuple[Any, ...], order: list[int], expand: tuple[Any, ...]
     ) -> Array:
-        return np.asarray(value[cut]).transpose(order)[expand]
+        part: Array = np.asarray(value[cut]).transpose(order)[expand]
+        return part
 
     def lift(self, array: Array, dtype: str) -> Array:
         return np.asarray(array)

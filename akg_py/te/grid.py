@@ -1,12 +1,13 @@
-"""Grids of index vectors for evaluating expressions: which box of each tensor is needed, in what chunks.
+"""Grids of index vectors to evaluate expressions on: which box of each tensor, in what chunks.
 
-A box is begin and end of each dimension. Arrays on a `Grid` broadcast lazily: dimension n has length
-1 wherever a value doesn't depend on axis n.
+A box is begin and end of each dimension. Arrays on a `Grid` broadcast lazily: dimension n has
+length 1 wherever a value doesn't depend on axis n.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -194,11 +195,12 @@ def tiles(grid: Grid, reduced: int, body: Sequence[Expr], use_products: bool) ->
     supports = [s for s in _supports(body, use_products) | {data} if s]
 
     def largest() -> tuple[int, frozenset[Var]]:
-        size = dict(zip(grid.axes, tile, strict=True))
-        return max(
-            ((int(np.prod([size[v] for v in s if v in size], dtype=np.int64)), s) for s in supports),
-            key=lambda pair: pair[0], default=(0, frozenset()),
-        )  # fmt: skip
+        size: dict[Var, int] = dict(zip(grid.axes, tile, strict=True))
+        products = [math.prod([size[v] for v in s if v in size]) for s in supports]
+        if not products:
+            return 0, frozenset()
+        most = max(products)
+        return most, supports[products.index(most)]
 
     while True:
         count, support = largest()
@@ -211,7 +213,7 @@ def tiles(grid: Grid, reduced: int, body: Sequence[Expr], use_products: bool) ->
 
 
 def matrix_product(x: Array, y: Array, shape: tuple[int, ...], dims: tuple[int, ...]) -> Array:
-    """`sum(x * y)` over `dims` of arrays that broadcast to `shape`, as one (batched) matrix product."""
+    """`sum(x * y)` over `dims` of arrays that broadcast to `shape`, as a batched matrix product."""
     rank = len(shape)
     x, y = (a.reshape((1,) * (rank - a.ndim) + a.shape) for a in (x, y))
     missing = 1
@@ -236,5 +238,5 @@ def matrix_product(x: Array, y: Array, shape: tuple[int, ...], dims: tuple[int, 
     product = np.matmul(matrix(xs, batch, rows, inner), matrix(ys, batch, inner, columns))
     sizes = [xs.shape[d] for d in batch + rows] + [ys.shape[d] for d in columns]
     order = batch + rows + columns
-    result = product.reshape(sizes).transpose([order.index(d) for d in data])
+    result: Array = product.reshape(sizes).transpose([order.index(d) for d in data])
     return result * missing if missing != 1 else result

@@ -236,7 +236,8 @@ def comm_reducer(
         if single and not isinstance(axis, (IterVar, tuple, list)):
             a, b = as_expr(expr), as_expr(axis, as_expr(expr).dtype)
             return combiner_for((a.dtype,), True)((a,), (cast(a.dtype, b),))[0]
-        sources = tuple(as_expr(e) for e in (expr if not single else (expr,)))  # type: ignore[union-attr]
+        given = expr if isinstance(expr, (tuple, list)) else (expr,)
+        sources = tuple(as_expr(e) for e in given)
         axes = _check_axes(name, axis)
         combiner = combiner_for(tuple(s.dtype for s in sources), single)
         start = None

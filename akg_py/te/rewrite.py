@@ -62,7 +62,7 @@ def cache_write(state: ScheduleState, stage: StageState, scope: str) -> tuple[Sc
     op = stage.op
     name = _unique_stage(state, f"{stage.name}.{scope}")
     axis = tuple(make_axis(f"{a.name}.c", a.extent) for a in op.axis)
-    to_fresh = dict(zip(op.axis, axis, strict=True))
+    to_fresh: dict[IterVar, Expr] = dict(zip(op.axis, axis, strict=True))
     body = tuple(substitute(e, to_fresh) for e in op.body)
     new_op = _make(name, axis, op.reduce_axis, body, op)
     data, moved, mixed = _partition(stage)

@@ -127,7 +127,8 @@ class Tensor:
     def astype(self, dtype: object) -> Tensor:
         """This tensor converted to `dtype`, element-wise."""
         name = dtypes.check_dtype(dtype)
-        return compute(self.shape, lambda *i: self(*i).astype(name), name=f"{self.name}_{name}")
+        result: Tensor = compute(self.shape, lambda *i: self(*i).astype(name), name=f"{self.name}_{name}")
+        return result
 
     def __add__(self, other: object) -> Any:
         return _elementwise("+", self, other)
@@ -389,7 +390,7 @@ def _has_empty_axis(e: Expr) -> bool:
 
 def _argument_names(fcompute: Callable[..., Any], ndim: int, name: str) -> list[str]:
     parameters = list(inspect.signature(fcompute).parameters.values())
-    names = []
+    names: list[str] = []
     for p in parameters:
         if p.kind is p.VAR_POSITIONAL:
             names += [f"i{n}" for n in range(len(names), ndim)]

@@ -26,15 +26,24 @@ from akg_py.ir.expr import (
 
 VARS = (Var("x", lo=0, hi=5), Var("y", lo=-4, hi=3), Var("z", lo=2, hi=2), Var("w", lo=0, hi=17))
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": lambda a, b: a // b,
-    "%": lambda a, b: a % b, "min": min, "max": max,
-}  # fmt: skip
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+}
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
-    "==": lambda a, b: a == b, "!=": lambda a, b: a != b,
-}  # fmt: skip
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+}
 
-# a tree: an int, a Var's number, or (operator, left, right); `//` and `%` have constant divisors mostly
+# a tree: an int, a Var's name, or (operator, left, right)
 Tree = Any
 
 

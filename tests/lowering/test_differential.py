@@ -1,4 +1,4 @@
-"""Lowered schedules, interpreted, give bit for bit what the language says: the schedules users write."""
+"""Schedules that users write: lowered and interpreted, bit for bit what the language says."""
 
 from __future__ import annotations
 
@@ -104,8 +104,15 @@ def test_tile_reorder_annotate() -> None:
     m.stage.parallel(xo)
     m.stage.unroll(ki)
     assert [st.primitive for st in m.s.trace] == [
-        "split", "split", "reorder", "split", "reorder", "vectorize", "parallel", "unroll",
-    ]  # fmt: skip
+        "split",
+        "split",
+        "reorder",
+        "split",
+        "reorder",
+        "vectorize",
+        "parallel",
+        "unroll",
+    ]
     kinds = {f.var.name: f.kind for f in loops(m.check())}
     assert (
         kinds["j.inner"] == "vector"
@@ -198,7 +205,7 @@ def test_one_element_and_zero_extents() -> None:
         m = Matmul(*shape)
         m.check()
         m.stage.tile(m.i, m.j, 2, 2)
-        ko, ki = m.stage.split(m.k, 2)
+        _ko, _ki = m.stage.split(m.k, 2)
         cache = m.s.cache_write(m.C, "local")
         m.s[cache].compute_at(m.stage, m.stage.leaf_iter_vars[1])
         m.s.cache_read(m.A, "UB", [cache])
@@ -237,17 +244,25 @@ k5 = te.reduce_axis((0, 5), name="k")
 READS: dict[str, tuple[tuple[int, int], tuple[int, int], Callable[..., Any]]] = {
     "same element": ((9, 10), (9, 10), lambda B, i, j: B[i, j] + 1.0),
     "row stencil": ((11, 10), (9, 10), lambda B, i, j: B[i, j] + B[i + 1, j] + B[i + 2, j]),
-    "blur": ((11, 12), (9, 10), lambda B, i, j: B[i, j + 1] + B[i + 1, j] + B[i + 1, j + 1] + B[i + 2, j + 1]),
+    "blur": (
+        (11, 12),
+        (9, 10),
+        lambda B, i, j: B[i, j + 1] + B[i + 1, j] + B[i + 1, j + 1] + B[i + 2, j + 1],
+    ),
     "stride": ((20, 31), (9, 10), lambda B, i, j: B[i * 2, j * 3 + 1]),
     "transposed": ((10, 9), (9, 10), lambda B, i, j: B[j, i] + 1.0),
     "reversed": ((9, 10), (9, 10), lambda B, i, j: B[8 - i, 9 - j]),
-    "padded": ((7, 10), (9, 10), lambda B, i, j: te.if_then_else(te.all(i >= 1, i < 8), B[i - 1, j], 0.0)),
+    "padded": (
+        (7, 10),
+        (9, 10),
+        lambda B, i, j: te.if_then_else(te.all(i >= 1, i < 8), B[i - 1, j], 0.0),
+    ),
     "broadcast": ((1, 10), (9, 10), lambda B, i, j: B[0, j]),
     "row and column": ((10, 10), (9, 10), lambda B, i, j: B[i, j] + B[j, i]),
     "blocks": ((3, 10), (9, 10), lambda B, i, j: B[i // 3, j] + B[i % 3, j]),
     "overlapping windows": ((9, 58), (9, 10), lambda B, i, j: B[i, j * 5] + B[i, i + j * 5]),
     "reduction": ((9, 14), (9, 10), lambda B, i, j: te.sum(B[i, j + k5], axis=k5)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", READS)
@@ -275,11 +290,17 @@ def test_compute_at_every_loop(name: str, tile: tuple[int, int] | None) -> None:
 @pytest.mark.parametrize(
     ("name", "loop", "shape"),
     [
-        ("same element", "i", (1, 10)), ("same element", "j", (1, 1)), ("row stencil", "i", (3, 10)),
-        ("blur", "j", (3, 2)), ("stride", "j", (1, 1)), ("padded", "i", (1, 10)), ("broadcast", "i", (1, 10)),
-        ("transposed", "i", (10, 1)), ("reduction", "j", (1, 5)),
+        ("same element", "i", (1, 10)),
+        ("same element", "j", (1, 1)),
+        ("row stencil", "i", (3, 10)),
+        ("blur", "j", (3, 2)),
+        ("stride", "j", (1, 1)),
+        ("padded", "i", (1, 10)),
+        ("broadcast", "i", (1, 10)),
+        ("transposed", "i", (10, 1)),
+        ("reduction", "j", (1, 5)),
     ],
-)  # fmt: skip
+)
 def test_sizes_of_regions(name: str, loop: str, shape: tuple[int, int]) -> None:
     chain = Chain(*READS[name])
     s = chain.schedule()
@@ -296,8 +317,11 @@ def test_region_of_a_tile() -> None:  # B112
 
 
 def test_declared_shape_caps_the_region() -> None:  # B116
-    chain = Chain((8, 8), (10, 10), lambda B, i, j: te.if_then_else(
-        te.all(i >= 1, i < 9, j >= 1, j < 9), B[i - 1, j - 1], 0.0))  # fmt: skip
+    chain = Chain(
+        (8, 8),
+        (10, 10),
+        lambda B, i, j: te.if_then_else(te.all(i >= 1, i < 9, j >= 1, j < 9), B[i - 1, j - 1], 0.0),
+    )
     s = chain.schedule()
     xo, _ = s[chain.C].split(chain.C.op.axis[0], 10)
     s[chain.B].compute_at(s[chain.C], xo)
@@ -368,7 +392,7 @@ def test_inlined_producers() -> None:
 
 
 def test_compute_root_undoes() -> None:
-    A, B, L, R, D = diamond()
+    A, _B, L, R, D = diamond()
     s = te.create_schedule(D.op)
     before = str(lower_schedule(s, [A, D]))
     s[L].compute_inline()
@@ -431,7 +455,7 @@ def test_cache_write_of_a_tuple() -> None:  # B124
 
 
 def test_cache_read_for_one_of_two_readers() -> None:  # B133
-    A, B, L, R, D = diamond()
+    A, B, _L, R, D = diamond()
     s = te.create_schedule(D.op)
     copy = s.cache_read(B, "UB", [R])
     s[copy].compute_at(s[R], R.op.axis[0])
@@ -449,12 +473,12 @@ def test_nested_rfactor(n: int) -> None:  # B142, B143, B148
     k = te.reduce_axis((0, n), name="k")
     B = te.compute((3,), lambda i: te.sum(A[i, k], axis=k), name="B")
     s = te.create_schedule(B.op)
-    ko, ki = s[B].split(k, factor=8)
+    _ko, ki = s[B].split(k, factor=8)
     first = s.rfactor(B, ki, factor_axis=1)
     assert first.shape == (3, ki.extent)
     check(s, [A], [B])
     inner = s[first].op.reduce_axis[0]
-    ko2, ki2 = s[first].split(inner, factor=2)
+    ko2, _ki2 = s[first].split(inner, factor=2)
     second = s.rfactor(first, ko2)
     assert second.shape[0] == ko2.extent
     check(s, [A], [B])
@@ -477,17 +501,17 @@ def test_rfactor_positions(factor_axis: int, reduce: Any) -> None:  # B144
 
 
 def test_rfactor_with_init_where_and_a_beginning() -> None:  # B146, where= of a factored axis
-    A, I = te.placeholder((3, 12), name="A"), te.placeholder((3,), name="I")
+    A, Q = te.placeholder((3, 12), name="A"), te.placeholder((3,), name="I")
     k = te.reduce_axis((2, 12), name="k")
-    B = te.compute((3,), lambda i: te.sum(A[i, k], axis=k, init=I[i], where=k % 3 != i), name="B")
+    B = te.compute((3,), lambda i: te.sum(A[i, k], axis=k, init=Q[i], where=k % 3 != i), name="B")
     for factor in (1, 3, 4, 20):
         s = te.create_schedule(B.op)
         ko, ki = s[B].split(k, factor=factor)
         s.rfactor(B, ki if factor == 4 else ko)
-        check(s, [A, I], [B])
+        check(s, [A, Q], [B])
     s = te.create_schedule(B.op)
     s.rfactor(B, k)
-    check(s, [A, I], [B])
+    check(s, [A, Q], [B])
 
 
 def argmax(n: int = 13) -> tuple[te.Tensor, te.Tensor, te.Tensor, te.Tensor, Any]:
@@ -525,24 +549,24 @@ def test_argmax() -> None:  # B050
 
 
 def test_init_and_where() -> None:
-    A, I = te.placeholder((5, 8), name="A"), te.placeholder((5,), name="I")
+    A, Q = te.placeholder((5, 8), name="A"), te.placeholder((5,), name="I")
     k = te.reduce_axis((0, 10), name="k")
     B = te.compute(
         (5,),
-        lambda i: te.sum(A[i, k - 1], axis=k, where=te.all(k >= 1, k < 9), init=I[i] * 2.0),
+        lambda i: te.sum(A[i, k - 1], axis=k, where=te.all(k >= 1, k < 9), init=Q[i] * 2.0),
         name="B",
     )
     s = te.create_schedule(B.op)
     i, ii = s[B].split(B.op.axis[0], 2)
     ko, ki = s[B].split(k, 4)
     s[B].reorder(ko, i, ki, ii)
-    check(s, [A, I], [B])
+    check(s, [A, Q], [B])
 
 
 def test_double_buffer_and_pipeline_keep_values() -> None:  # B104
     m = Matmul(8, 8, 25)
     cache = m.s.cache_write(m.C, "L0C")
-    ko, ki = m.s[cache].split(m.s[cache].op.reduce_axis[0], 1)
+    ko, _ki = m.s[cache].split(m.s[cache].op.reduce_axis[0], 1)
     m.s[cache].reorder(ko, *m.s[cache].op.axis)
     a = m.s.cache_read(m.A, "L1", [cache])
     b = m.s.cache_read(m.B, "L1", [cache])
@@ -575,12 +599,12 @@ def test_several_outputs_that_read_each_other() -> None:
 
 
 def test_index_from_data() -> None:
-    A, I = te.placeholder((7, 3), name="A"), te.placeholder((4,), "int32", name="I")
+    A, Q = te.placeholder((7, 3), name="A"), te.placeholder((4,), "int32", name="I")
     B = te.compute((7, 3), lambda i, j: A[i, j] + 1.0, name="B")
-    C = te.compute((4, 3), lambda i, j: B[te.maximum(I[i], 0), j], name="C")
+    C = te.compute((4, 3), lambda i, j: B[te.maximum(Q[i], 0), j], name="C")
     s = te.create_schedule(C.op)
     s[B].compute_at(s[C], C.op.axis[1])
-    assert buffers(check(s, [A, I], [C]))["B"].shape == (7, 1)
+    assert buffers(check(s, [A, Q], [C]))["B"].shape == (7, 1)
 
 
 def test_indices_as_values_are_int32() -> None:

@@ -75,7 +75,7 @@ def test_matrix_product_after_reorder() -> None:
 def test_extent_one_is_no_obstacle() -> None:
     s, args = matmul(8, 1, 10)
     stage = s["C"]
-    xo, xi = stage.split("i", 4)
+    _xo, xi = stage.split("i", 4)
     stage.tensorize(xi, matmul_intrin(4, 1, 10))
     run(s, args)
 
@@ -122,7 +122,7 @@ def test_transposed_operand() -> None:
     k = te.reduce_axis((0, 10), name="k")
     C = te.compute((8, 12), lambda i, j: te.sum(A[i, k] * B[j, k], axis=k), name="C")
     s = te.create_schedule(C.op)
-    xo, yo, xi, yi = s[C].tile("i", "j", 4, 4)
+    _xo, _yo, xi, _yi = s[C].tile("i", "j", 4, 4)
     s[C].tensorize(xi, matmul_intrin(4, 4, 10))
     fails(s, [A, B, C], "it computes")
 
@@ -157,7 +157,7 @@ def test_where_init_and_other_dtypes_do_not_match() -> None:
         C = te.compute((8, 12), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k, **options), name="C")  # noqa: B023
         D = te.compute((8, 12), lambda i, j: C[i, j] * 2, name="D")  # noqa: B023
         s = te.create_schedule(D.op)
-        xo, yo, xi, yi = s[C].tile("i", "j", 4, 4)
+        _xo, _yo, xi, _yi = s[C].tile("i", "j", 4, 4)
         s[C].tensorize(xi, matmul_intrin(4, 4, 10))
         fails(s, [A, B, D], "it computes")
 
@@ -184,7 +184,7 @@ def test_trace_refers_to_the_intrinsic_by_name() -> None:
 def test_double_buffered_and_tensorized() -> None:  # B106
     s, args = vector_add(64)
     copy = s.cache_read(args[0], "UB", ["C"])
-    io, ii = s["C"].split("i", 16)
+    io, _ii = s["C"].split("i", 16)
     s[copy].compute_at(s["C"], io)
     s[copy].double_buffer()
     x = te.placeholder((16,), name="x")

@@ -1,4 +1,4 @@
-"""Shape of the package: layers by import, sizes of files, what `import akg_py` loads, documented names."""
+"""The package's shape: layers, sizes of files, what `import akg_py` loads, documented names."""
 
 from __future__ import annotations
 
@@ -17,9 +17,20 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "akg_py"
 #: lower layers first; a module imports from its own layer or from those before it
 LAYERS = (
-    ("errors", "dtypes", "target", "cost_types"), ("ir",), ("te",), ("ops", "lowering", "workloads"), ("codegen",),
-    ("ascend",), ("autoschedule",), ("pipeline",), ("cost",), ("library",), ("tuning",), ("frontends",), ("cli",),
-)  # fmt: skip
+    ("errors", "dtypes", "target", "cost_types"),
+    ("ir",),
+    ("te",),
+    ("ops", "lowering", "workloads"),
+    ("codegen",),
+    ("ascend",),
+    ("autoschedule",),
+    ("pipeline",),
+    ("cost",),
+    ("library",),
+    ("tuning",),
+    ("frontends",),
+    ("cli",),
+)
 LEVEL = {name: n for n, names in enumerate(LAYERS) for name in names}
 #: heavy packages, and the layers that may import them (inside the function that needs them)
 HEAVY = {
@@ -41,7 +52,7 @@ def layer_of(path: Path) -> str:
 
 
 def imported(path: Path) -> Iterator[tuple[str, int, bool]]:
-    """(module, line, whether at the top level) of each import; TYPE_CHECKING blocks are left out."""
+    """(module, line, whether at the top level) of each import outside of TYPE_CHECKING blocks."""
     tree = ast.parse(path.read_text())
     typing_only = {
         id(inner)
@@ -104,8 +115,12 @@ def test_import_loads_nothing_heavy() -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", code, *HEAVY, "scipy", "ml_dtypes"],
-        capture_output=True, text=True, env=env, cwd="/", check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=env,
+        cwd="/",
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
 

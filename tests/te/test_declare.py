@@ -93,17 +93,21 @@ def test_whole_tensors_broadcast() -> None:  # B035
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        ("float32", "float64", "float64"), ("int32", "float16", "float16"), ("int8", "int32", "int32"),
-        ("float16", "bfloat16", "float32"), ("int32", "uint32", "uint32"), ("uint8", "int16", "int16"),
+        ("float32", "float64", "float64"),
+        ("int32", "float16", "float16"),
+        ("int8", "int32", "int32"),
+        ("float16", "bfloat16", "float32"),
+        ("int32", "uint32", "uint32"),
+        ("uint8", "int16", "int16"),
     ],
-)  # fmt: skip
+)
 def test_promotion(a: str, b: str, expected: str) -> None:  # B025
     assert (te.const(1, a) + te.const(1, b)).dtype == expected
 
 
 def test_python_numbers_adopt_the_dtype() -> None:  # B027
-    I, H = vector(dtype="int32"), vector(dtype="float16")
-    assert (I[0] + 1.5).dtype == "float32"
+    Q, H = vector(dtype="int32"), vector(dtype="float16")
+    assert (Q[0] + 1.5).dtype == "float32"
     assert (H[0] + 1.5).dtype == "float16" and (H[0] + 1).dtype == "float16"
     assert (np.float64(2) * H[0]).dtype == "float16"  # a Python float by inheritance
     assert (np.float32(2) * H[0]).dtype == "float32"
@@ -153,12 +157,34 @@ def vector_of(tensor: te.Tensor, i: Any) -> Any:
 
 
 FUNCTIONS = {
-    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
-    "expm1": np.expm1, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "tanh": np.tanh,
-    "sinh": np.sinh, "cosh": np.cosh, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "floor": np.floor,
-    "ceil": np.ceil, "round": np.rint, "trunc": np.trunc, "abs": np.abs, "isnan": np.isnan, "isinf": np.isinf,
-    "isfinite": np.isfinite, "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-}  # fmt: skip
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "log": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "tanh": np.tanh,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "trunc": np.trunc,
+    "abs": np.abs,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "isfinite": np.isfinite,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -178,7 +204,7 @@ def test_functions_of_two() -> None:
     a, b = np.array([1, 2, -3, 4.5, 0], "float32"), np.array([2, -1, 2, 1.5, 3], "float32")
     for function, expected in ((te.power, np.power), (te.fmod, np.fmod), (te.atan2, np.arctan2)):
         wide = expected(a.astype("float64"), b.astype("float64")).astype("float32")
-        assert_exact(value(te.compute((5,), lambda i: function(A[i], B[i])), a, b), wide)
+        assert_exact(value(te.compute((5,), lambda i: function(A[i], B[i])), a, b), wide)  # noqa: B023
     three = te.compute((5,), lambda i: te.maximum(A[i], B[i], 1.0))
     assert_exact(value(three, a, b), np.maximum(np.maximum(a, b), 1))
 
@@ -222,8 +248,8 @@ def test_select() -> None:  # B032
 
 
 def test_index_from_data() -> None:
-    I = vector(4, "int32", name="I")
-    T = te.compute((4,), lambda i: A[I[i]])
+    Q = vector(4, "int32", name="I")
+    T = te.compute((4,), lambda i: A[Q[i]])
     a = np.arange(10, 15, dtype="float32")
     assert value(T, a, np.array([4, 0, 2, 2], "int32")).tolist() == [14, 10, 12, 12]
 
@@ -248,16 +274,16 @@ def test_reduce_axis_with_a_beginning() -> None:
 
 
 def test_init() -> None:  # B045, B046
-    X, I = te.placeholder((3, 4), name="X"), te.placeholder((3,), name="I")
+    X, Q = te.placeholder((3, 4), name="X"), te.placeholder((3,), name="I")
     k = te.reduce_axis((0, 4), "k")
     x, start = np.ones((3, 4), "float32"), np.arange(3, dtype="float32")
     assert (
         value(te.compute((3,), lambda i: te.sum(X[i, k], axis=k, init=10.0)), x).tolist()
         == [14] * 3
     )
-    T = te.compute((3,), lambda i: te.sum(X[i, k], axis=k, init=I[i]))
+    T = te.compute((3,), lambda i: te.sum(X[i, k], axis=k, init=Q[i]))
     assert value(T, x, start).tolist() == [4, 5, 6]
-    M = te.compute((3,), lambda i: te.max(X[i, k], axis=k, init=I[i]))
+    M = te.compute((3,), lambda i: te.max(X[i, k], axis=k, init=Q[i]))
     assert value(M, x, start).tolist() == [1, 1, 2]
 
 

@@ -86,13 +86,13 @@ def test_feeds() -> None:
 
 
 def test_indices_from_data_are_checked() -> None:
-    A, I = te.placeholder((4,), name="A"), te.placeholder((3,), "int32", name="I")
+    A, Q = te.placeholder((4,), name="A"), te.placeholder((3,), "int32", name="I")
     a = np.arange(4, dtype="float32")
-    free = te.compute((3,), lambda i: A[I[i]])
+    free = te.compute((3,), lambda i: A[Q[i]])
     with pytest.raises(ExpressionError, match="reads index 9"):
-        te.evaluate(free, {A: a, I: np.array([0, 9, 1], "int32")})
-    safe = te.compute((3,), lambda i: te.if_then_else(te.all(I[i] >= 0, I[i] < 4), A[I[i]], -1.0))
-    got = te.evaluate(safe, {A: a, I: np.array([3, 9, -2], "int32")})
+        te.evaluate(free, {A: a, Q: np.array([0, 9, 1], "int32")})
+    safe = te.compute((3,), lambda i: te.if_then_else(te.all(Q[i] >= 0, Q[i] < 4), A[Q[i]], -1.0))
+    got = te.evaluate(safe, {A: a, Q: np.array([3, 9, -2], "int32")})
     assert got.tolist() == [3, -1, -1]
 
 
@@ -184,14 +184,35 @@ def test_a_wrong_value_is_outside_of_the_bound() -> None:
 
 
 UNARY = (
-    "exp", "exp2", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sinh", "cosh", "asin",
-    "acos", "atan", "erf", "sigmoid", "floor", "ceil", "round", "trunc", "abs",
-)  # fmt: skip
+    "exp",
+    "exp2",
+    "log",
+    "log1p",
+    "expm1",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "tan",
+    "tanh",
+    "sinh",
+    "cosh",
+    "asin",
+    "acos",
+    "atan",
+    "erf",
+    "sigmoid",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "abs",
+)
 
 
 @pytest.mark.parametrize("name", UNARY)
 def test_functions_of_rounded_arguments(name: str) -> None:
-    """A float16 argument deviates by its rounding; the bound covers what that does to the function."""
+    """A float16 argument deviates by its rounding, and the bound covers what follows."""
     A = te.placeholder((2000,), "float32", name="A")
     H = te.compute((2000,), lambda i: (A[i] * 0.25).astype("float16") * te.const(0.999, "float16"))
     F = te.compute((2000,), lambda i: getattr(te, name)(H[i]), name="F")
@@ -203,9 +224,16 @@ def test_functions_of_rounded_arguments(name: str) -> None:
 def test_operators_of_rounded_arguments(op: str) -> None:
     A, B = te.placeholder((2000,), name="A"), te.placeholder((2000,), name="B")
     functions: dict[str, Any] = {
-        "/": lambda x, y: x / y, "//": lambda x, y: x // y, "%": lambda x, y: x % y, "pow": te.power,
-        "fmod": te.fmod, "atan2": te.atan2, "min": te.minimum, "max": te.maximum, "<": lambda x, y: x < y,
-    }  # fmt: skip
+        "/": lambda x, y: x / y,
+        "//": lambda x, y: x // y,
+        "%": lambda x, y: x % y,
+        "pow": te.power,
+        "fmod": te.fmod,
+        "atan2": te.atan2,
+        "min": te.minimum,
+        "max": te.maximum,
+        "<": lambda x, y: x < y,
+    }
     X = te.compute((2000,), lambda i: A[i].astype("float16") * te.const(1.7, "float16"), name="X")
     F = te.compute((2000,), lambda i: functions[op](X[i], B[i].astype("float16")), name="F")
     a, b = RNG.uniform(0.1, 3, (2, 2000)).astype("float32")
@@ -216,11 +244,11 @@ def test_predicates_within_the_error_are_undecided() -> None:
     A = te.placeholder((3,), name="A")
     S = te.compute((3,), lambda i: A[i] / 3.0 * 3.0, name="S")
     B = te.compute((3,), lambda i: S[i] < 1.0, name="B")
-    I = te.compute((3,), lambda i: te.floor(S[i]).astype("int32"), name="I")
+    Q = te.compute((3,), lambda i: te.floor(S[i]).astype("int32"), name="I")
     R = te.compute((3,), lambda i: te.Select(S[i] > 1.0, S[i], 0.0), name="R")
     J = te.compute((3,), lambda i: te.Select(S[i] > 1.0, S[i] - 1.0, 0.0), name="J")
     a = np.array([0.5, 1.0, 1.5], "float32")
-    b, i, r, j = te.evaluate_with_bound([B, I, R, J], [a])
+    b, i, r, j = te.evaluate_with_bound([B, Q, R, J], [a])
     assert b.undecided.tolist() == i.undecided.tolist() == [False, True, False]
     assert r.error[1] >= 1 > r.error[0]  # a jump, as wide as it is
     assert j.error[1] < 1e-5  # continuous: small

@@ -52,7 +52,7 @@ DECLARE: dict[str, Callable[[], object]] = {
     "python and": lambda: te.compute((16,), lambda i: te.Select(i > 1 and i < 5, A[i, 0], A[0, 0])),
     "python not": lambda: te.compute((16,), lambda i: te.Select(not (i > 1), A[i, 0], A[0, 0])),
     "chained comparison": lambda: te.compute((16,), lambda i: te.Select(0 < i < 5, A[i, 0], 0.0)),
-    "range over an axis": lambda: te.compute((16,), lambda i: [A[j, 0] for j in range(i)][0]),
+    "range over an axis": lambda: te.compute((16,), lambda i: next(A[j, 0] for j in range(i))),
     "integer division": lambda: te.compute((16,), lambda i: A[i / 2, 0]),
     "integer division of elements": lambda: te.compute((16,), lambda i: I32[i, 0] / I32[i, 1]),
     "division by zero": lambda: te.compute((16,), lambda i: A[i // 0, 0]),
@@ -67,7 +67,9 @@ DECLARE: dict[str, Callable[[], object]] = {
     "not of a float": lambda: te.compute((16,), lambda i: te.logical_not(A[i, 0])),
     "and of floats": lambda: te.compute((16,), lambda i: te.Select(te.all(A[i, 0]), 1.0, 0.0)),
     "condition is a float": lambda: te.compute((16,), lambda i: te.Select(A[i, 0], 1.0, 0.0)),
-    "choice by an integer": lambda: te.compute((16,), lambda i: te.if_then_else(I32[i, 0], 1.0, 0.0)),
+    "choice by an integer": lambda: te.compute(
+        (16,), lambda i: te.if_then_else(I32[i, 0], 1.0, 0.0)
+    ),
     "a string": lambda: te.compute((16,), lambda i: A[i, 0] + "one"),
     "a numpy array": lambda: te.compute((16,), lambda i: A[i, 0] + np.zeros(3)),
     "a tensor in an expression": lambda: te.compute((16,), lambda i: A[i, 0] + A),
@@ -84,14 +86,27 @@ DECLARE: dict[str, Callable[[], object]] = {
     "sum over nothing": lambda: te.compute((16,), lambda i: te.sum(A[i, 0], axis=[])),
     "sum of bools": lambda: te.compute((16,), lambda i: te.sum(A[i, k] > 0.0, axis=k)),
     "sum of a tensor": lambda: te.compute((16,), lambda i: te.sum(A, axis=k)),
-    "reduction in an expression": lambda: te.compute((16,), lambda i: te.sum(A[i, k], axis=k) + 1.0),
-    "reduction in a choice": lambda: te.compute((16,), lambda i: te.Select(i > 0, te.sum(A[i, k], axis=k), 0.0)),
-    "reduction of a reduction": lambda: te.compute((1,), lambda i: te.sum(te.sum(A[i, k], axis=k), axis=k2)),
-    "tuple of reduction and element": lambda: te.compute((16,), lambda i: (te.sum(A[i, k], axis=k), A[i, 0])),
-    "tuple over different axes": lambda: te.compute((16,), lambda i: (te.sum(A[i, k], axis=k), te.sum(A[i, k2], axis=k2))),
-    "tuple of different sources": lambda: te.compute((16,), lambda i: (te.sum(A[i, k], axis=k), te.sum(A[i, k] * 2.0, axis=k))),
+    "reduction in an expression": lambda: te.compute(
+        (16,), lambda i: te.sum(A[i, k], axis=k) + 1.0
+    ),
+    "reduction in a choice": lambda: te.compute(
+        (16,), lambda i: te.Select(i > 0, te.sum(A[i, k], axis=k), 0.0)
+    ),
+    "reduction of a reduction": lambda: te.compute(
+        (1,), lambda i: te.sum(te.sum(A[i, k], axis=k), axis=k2)
+    ),
+    "tuple of reduction and element": lambda: te.compute(
+        (16,), lambda i: (te.sum(A[i, k], axis=k), A[i, 0])
+    ),
+    "tuple over different axes": lambda: te.compute(
+        (16,), lambda i: (te.sum(A[i, k], axis=k), te.sum(A[i, k2], axis=k2))
+    ),
+    "tuple of different sources": lambda: te.compute(
+        (16,), lambda i: (te.sum(A[i, k], axis=k), te.sum(A[i, k] * 2.0, axis=k))
+    ),
     "parts of two reductions": lambda: te.compute(
-        (16,), lambda i: (pair((A[i, k], A[i, k]), axis=k)[0], pair((A[i, k] * 2.0, A[i, k]), axis=k)[1])
+        (16,),
+        lambda i: (pair((A[i, k], A[i, k]), axis=k)[0], pair((A[i, k] * 2.0, A[i, k]), axis=k)[1]),
     ),
     "component left out": lambda: te.compute((16,), lambda i: pair((A[i, k], A[i, k]), axis=k)[1]),
     "where is no bool": lambda: te.compute((16,), lambda i: te.sum(A[i, k], axis=k, where=A[i, k])),
@@ -99,8 +114,12 @@ DECLARE: dict[str, Callable[[], object]] = {
     "reduce axis of three": lambda: te.reduce_axis((0, 1, 2)),
     "reduce axis of a float": lambda: te.reduce_axis((0, 2.5)),
     "reduce axis outside of its reduction": lambda: te.compute((16,), lambda i: A[i, k]),
-    "axis of another tensor": lambda: te.compute((16,), lambda i: A[te.compute((16,), lambda q: A[q, 0]).op.axis[0], 0]),
-    "combiner gives too many": lambda: te.comm_reducer(lambda x, y: (x, y), lambda d: te.const(0, d))(A[0, k], axis=k),
+    "axis of another tensor": lambda: te.compute(
+        (16,), lambda i: A[te.compute((16,), lambda q: A[q, 0]).op.axis[0], 0]
+    ),
+    "combiner gives too many": lambda: te.comm_reducer(
+        lambda x, y: (x, y), lambda d: te.const(0, d)
+    )(A[0, k], axis=k),
     "identity gives too few": lambda: te.comm_reducer(
         lambda x, y: (x[0], y[1]), lambda a, b: (te.const(0, a),)
     )((A[0, k], A[0, k]), axis=k),
@@ -108,12 +127,14 @@ DECLARE: dict[str, Callable[[], object]] = {
     "schedule of an expression": lambda: te.create_schedule(A[0, 0]),
     "schedule of a placeholder": lambda: te.create_schedule(A.op),
     "intrinsic of a tensor": lambda: te.decl_tensor_intrin(A),  # type: ignore[arg-type]
-}  # fmt: skip
+}
 UNSUPPORTED: dict[str, Callable[[], object]] = {
     "scalar variable": lambda: te.compute((8,), lambda i: A[i, 0] + te.var("x")),
     "symbolic extent": lambda: te.placeholder((te.var("n"), 4), name="X"),
-    "data-dependent reduce axis": lambda: te.compute((8,), lambda i: te.sum(A[i, k], axis=te.reduce_axis((0, i)))),
-}  # fmt: skip
+    "data-dependent reduce axis": lambda: te.compute(
+        (8,), lambda i: te.sum(A[i, k], axis=te.reduce_axis((0, i)))
+    ),
+}
 # mistakes about what create_schedule takes are the schedule's
 _SCHEDULE_KIND = {"schedule of an expression", "schedule of a placeholder"}
 
@@ -223,7 +244,11 @@ SCHEDULE: dict[str, Callable[[Case], object]] = {
     "compute at a stage that doesn't use it": lambda t: t.c.compute_at(t.b, t.B.op.axis[0]),
     "compute at a foreign axis": lambda t: t.c.compute_at(t.d, t.k),
     "compute at a stage of another schedule": lambda t: t.c.compute_at(Case().d, t.j),
-    "compute at an inlined stage": lambda t: (t.s.cache_read(t.C, "UB", [t.D]), t.s["C.UB"].compute_inline(), t.c.compute_at("C.UB", "ax0")),
+    "compute at an inlined stage": lambda t: (
+        t.s.cache_read(t.C, "UB", [t.D]),
+        t.s["C.UB"].compute_inline(),
+        t.c.compute_at("C.UB", "ax0"),
+    ),
     "inline a stage that hosts another": inline_with_guest,
     "inline a reduction": lambda t: t.c.compute_inline(),
     "inline an output": lambda t: t.d.compute_inline(),
@@ -235,14 +260,19 @@ SCHEDULE: dict[str, Callable[[Case], object]] = {
     "cache_read of a stranger": lambda t: t.s.cache_read(Case().A, "UB", [t.B]),
     "cache_read of an unknown name": lambda t: t.s.cache_read("nope", "UB", [t.B]),
     "cache_write of an input": lambda t: t.s.cache_write(t.A, "UB"),
-    "cache_write of data fused with reduce": lambda t: (t.c.fuse(t.C.op.axis[1], t.k), t.s.cache_write(t.C, "UB")),
+    "cache_write of data fused with reduce": lambda t: (
+        t.c.fuse(t.C.op.axis[1], t.k),
+        t.s.cache_write(t.C, "UB"),
+    ),
     "rfactor a data axis": lambda t: t.s.rfactor(t.C, t.C.op.axis[0]),
     "rfactor out of range": lambda t: t.s.rfactor(t.C, t.k, factor_axis=4),
     "rfactor below range": lambda t: t.s.rfactor(t.C, t.k, factor_axis=-4),
     "rfactor no reduction": lambda t: t.s.rfactor(t.D, t.i),
     "tensorize by an unknown intrinsic": lambda t: t.d.tensorize(t.i, "no such"),
-    "apply text that is no trace": lambda t: t.s.apply(te.Trace.parse('s["D"].split("i", factor=0)')),
-}  # fmt: skip
+    "apply text that is no trace": lambda t: t.s.apply(
+        te.Trace.parse('s["D"].split("i", factor=0)')
+    ),
+}
 
 
 @pytest.mark.parametrize("name", SCHEDULE)

@@ -1,4 +1,4 @@
-"""Schedules: axes, handles, records. What a primitive leaves behind; values are tested with lowering."""
+"""Schedules: axes, handles, records. What a primitive leaves behind; values: see lowering."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_stages_and_axes() -> None:
 
 
 def test_split_gives_outer_first() -> None:  # B060
-    A, B, C = graph()
+    _A, _B, C = graph()
     s = te.create_schedule(C.op)
     outer, inner = s[C].split(C.op.axis[0], factor=10)
     assert s[C].leaf_iter_vars == (outer, inner)
@@ -49,9 +49,9 @@ def test_tile() -> None:  # B069
 
 
 def test_names_of_axes_stay_unique() -> None:
-    A, B, C = graph()
+    _A, _B, C = graph()
     s = te.create_schedule(C.op)
-    outer, inner = s[C].split("i", 4)
+    outer, _inner = s[C].split("i", 4)
     s[C].split(outer, 2)
     s[C].fuse("i.outer.outer", "i.outer.inner")
     s[C].split("i.outer.outer.i.outer.inner.fused", 2)
@@ -69,7 +69,7 @@ def test_equal_names_of_stages_are_told_apart() -> None:
 
 
 def test_marks() -> None:  # B092, B093
-    A, B, C = graph()
+    _A, _B, C = graph()
     s = te.create_schedule(C.op)
     outer, inner = s[C].split("i", 4)
     s[C].pragma(inner, "vectorize")
@@ -92,7 +92,7 @@ def test_thread_axis_takes_tvms_arguments() -> None:
 
 
 def test_listing() -> None:
-    A, B, C = graph()
+    _A, B, C = graph()
     s = te.create_schedule(C.op)
     outer, inner = s[C].split("i", 4)
     s[B].compute_at(s[C], outer)
@@ -138,17 +138,33 @@ def test_every_primitive_is_recorded_and_replays() -> None:  # B176, B177
     s = all_primitives()
     used = {step.primitive for step in s.trace}
     assert used == {
-        "split", "fuse", "reorder", "vectorize", "unroll", "parallel", "bind", "pragma", "pipeline", "tensorize",
-        "compute_at", "compute_inline", "compute_root", "set_scope", "double_buffer", "storage_align", "cache_read",
-        "cache_write", "rfactor",
-    }  # fmt: skip
+        "split",
+        "fuse",
+        "reorder",
+        "vectorize",
+        "unroll",
+        "parallel",
+        "bind",
+        "pragma",
+        "pipeline",
+        "tensorize",
+        "compute_at",
+        "compute_inline",
+        "compute_root",
+        "set_scope",
+        "double_buffer",
+        "storage_align",
+        "cache_read",
+        "cache_write",
+        "rfactor",
+    }
     texts = []
     for trace in (
         te.Trace.parse(str(s.trace)),
         te.Trace.from_json(json.loads(json.dumps(s.trace.to_json()))),
         pickle.loads(pickle.dumps(s.trace)),
     ):
-        A, B, C = graph()
+        A, _B, C = graph()
         again = te.create_schedule(C.op)
         again.apply(trace)
         assert again.trace == s.trace
@@ -158,14 +174,14 @@ def test_every_primitive_is_recorded_and_replays() -> None:  # B176, B177
 
 def test_replay_on_another_size() -> None:
     s = all_primitives()
-    A, B, C = graph(32)
+    _A, _B, C = graph(32)
     again = te.create_schedule(C.op)
     again.apply(s.trace)
     assert again[C].leaf_iter_vars[0].extent == 8
 
 
 def test_steps_know_their_line_and_whether_they_are_automatic() -> None:
-    A, B, C = graph()
+    _A, _B, C = graph()
     s = te.create_schedule(C.op)
     s[C].split("i", 4)
     s.auto = True
@@ -177,7 +193,7 @@ def test_steps_know_their_line_and_whether_they_are_automatic() -> None:
 
 
 def test_copies_do_not_share_steps() -> None:  # B130
-    A, B, C = graph()
+    _A, _B, C = graph()
     s = te.create_schedule(C.op)
     t = s.copy()
     t[C].split("i", 4)
@@ -204,9 +220,18 @@ def test_threads_do_not_interfere() -> None:  # B178
 
 
 @pytest.mark.parametrize(
-    "data", [[], "split", [["split"]], [["split", "C", ["i"], {"factor": 2}]], [["explode", "C", [], {}, 0]], [[1, 2, 3, 4, 5]],
-     [[["split"], "C", [], {}, 0]], [None]],
-)  # fmt: skip
+    "data",
+    [
+        [],
+        "split",
+        [["split"]],
+        [["split", "C", ["i"], {"factor": 2}]],
+        [["explode", "C", [], {}, 0]],
+        [[1, 2, 3, 4, 5]],
+        [[["split"], "C", [], {}, 0]],
+        [None],
+    ],
+)
 def test_json_that_is_no_trace(data: object) -> None:
     if data == []:
         assert len(te.Trace.from_json(data)) == 0  # type: ignore[arg-type]
@@ -216,7 +241,7 @@ def test_json_that_is_no_trace(data: object) -> None:
 
 
 def test_text_with_quotes_survives() -> None:
-    A, B, C = graph()
+    _A, _B, C = graph()
     s = te.create_schedule(C.op)
     s[C].pragma("i", 'say "so"', "back\\slash\nline")
     assert te.Trace.parse(str(s.trace)) == s.trace
