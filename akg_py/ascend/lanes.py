@@ -77,7 +77,8 @@ def merge_axes(axes: list[Axis], strides: list[dict[Var, int]]) -> list[Axis]:
 def plan_lanes(refs: Sequence[TileRef], axes: Sequence[Axis], pinned: Var | None = None) -> Lane | None:
     """Choose the lane axis; None if the operation must go element by element.
 
-    The first of `refs` is the destination.
+    The first of `refs` is the destination. A source that stands still along the lanes is read from
+    blocks of its own (see `VectorSelector._spread`), so its other strides don't matter here.
     """
     live = [a for a in axes if not (a.is_static and a.size == 1)]
     strides: list[dict[Var, int]] = []
@@ -91,18 +92,21 @@ def plan_lanes(refs: Sequence[TileRef], axes: Sequence[Axis], pinned: Var | None
         strides.append(own)
     starts = [strip(ref.address, axes) for ref in refs]
     sizes = [dtypes.size_bytes(ref.dtype) for ref in refs]
-    if not all(is_multiple(start, BLOCK) for start in starts):
-        return None
+    aligned = [is_multiple(start, BLOCK) for start in starts]
     live = merge_axes(live, strides)
     if not live:
-        return Lane(starts, strides, None, [])
+        return Lane(starts, strides, None, []) if all(aligned) else None
     candidates = [a for a in reversed(live) if strides[0][a.var] == sizes[0]]
     candidates.sort(key=lambda a: a.var is not pinned)
     for lane in candidates:
         if any(s[lane.var] not in (0, size) for s, size in zip(strides, sizes, strict=True)):
             continue
         others = [a for a in live if a is not lane]
-        if all(s[a.var] % BLOCK == 0 for s in strides for a in others):
+        spread = [n > 0 and s[lane.var] == 0 and not refs[n].is_spread for n, s in enumerate(strides)]
+        if all(
+            done or (fits and all(s[a.var] % BLOCK == 0 for a in others))
+            for done, fits, s in zip(spread, aligned, strides, strict=True)
+        ):
             return Lane(starts, strides, lane, others)
     return None
 

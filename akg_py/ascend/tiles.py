@@ -15,7 +15,7 @@ from akg_py.ir.expr import Expr, Var, const, linear_combination
 from akg_py.ir.stmt import Buffer, Origin
 
 BLOCK = 32  # bytes: the unit of UB and L1
-FRACTAL_ROWS = 16
+SPREAD = ".spread"  # suffix of tiles whose elements fill a block each
 
 
 def round_up(n: int, multiple: int) -> int:
@@ -113,6 +113,11 @@ class TileRef:
     tile: Tile
     address: Expr
     dtype: str
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether each element fills a 32-byte block of its own."""
+        return self.tile.buffer.name.endswith(SPREAD)
 
     def stride(self, var: Var) -> int | None:
         """Bytes per step of `var`; None if the address is not affine in it."""

@@ -13,7 +13,7 @@ from akg_py.ascend import instructions as ins
 from akg_py.ascend.lanes import Axis, emit_lanes, emit_scalar, make_axes, merge_axes, plan_lanes, strip
 from akg_py.ascend.legalize import expand_math
 from akg_py.ascend.program import Instruction
-from akg_py.ascend.tiles import BLOCK, Loop, Node, Tile, TileRef, depends_on, element_address, is_multiple, make_tile
+from akg_py.ascend.tiles import BLOCK, SPREAD, Loop, Node, Tile, TileRef, depends_on, element_address, is_multiple, make_tile
 from akg_py.errors import UnsupportedError
 from akg_py.ir.expr import (
     COMPARISONS, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var, children, const, free_vars, is_index, rebuild,
@@ -288,14 +288,14 @@ class VectorSelector:
     @staticmethod
     def _needs_spread(ref: TileRef, lane: Axis) -> bool:
         """Whether the source is one element per row, to be repeated over the lanes."""
-        return ref.stride(lane.var) == 0 and not ref.tile.buffer.name.endswith(".spread")
+        return ref.stride(lane.var) == 0 and not ref.is_spread
 
     def _spread(self, ref: TileRef, lane: Axis, axes: list[Axis]) -> TileRef:
         """Put each element of `ref` into a 32 B block of its own, to be read with block stride 0."""
         used = [a for a in axes if ref.stride(a.var) != 0]
         es = dtypes.size_bytes(ref.dtype)
         buffer = Buffer(
-            f"{self.origin.stage if self.origin else 'tmp'}.{len(self.loop.tiles)}.spread",
+            f"{self.origin.stage if self.origin else 'tmp'}.{len(self.loop.tiles)}{SPREAD}",
             (*(max(a.size, 1) for a in used), BLOCK // es), ref.dtype, "UB",
         )  # fmt: skip
         tile = make_tile(buffer, origin=self.origin)

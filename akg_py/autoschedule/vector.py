@@ -5,19 +5,16 @@ from __future__ import annotations
 from akg_py import dtypes
 from akg_py.ascend.device import Device
 from akg_py.autoschedule.contraction import match_contraction
-from akg_py.ir.expr import Call, Expr, Load, Reduce, children, free_vars, walk
+from akg_py.ir.expr import Expr, Load, children, free_vars, walk
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import Fuse, ScheduleState, StageState
 from akg_py.te.tensor import IterVar, PlaceholderOp, Tensor
 
-TILE_BYTES = 32 * 1024  # of one input: enough for full bandwidth, small enough to overlap
+SMALL_TILE_BYTES = 8 * 1024  # below this a copy does not reach full bandwidth
 
 
 def fuse_vector_stages(s: Schedule) -> None:
-    """Compute producers inside their consumers: inline cheap element-wise ones, attach the rest.
-
-    Marks only which root stage each belongs to (`compute_inline`, or left to `stage_vector`).
-    """
+    """Inline element-wise stages into their only consumer; `stage_vector` attaches the others."""
     for name in reversed([stage.name for stage in s.stages]):
         state = s.state
         stage = state.stage(name)
@@ -26,9 +23,7 @@ def fuse_vector_stages(s: Schedule) -> None:
         consumers = state.consumers(stage)
         if stage.op.reduce_axis or len(stage.outputs) > 1:
             continue
-        same_points = all(_reads_pointwise(c, stage) for c in consumers)
-        cheap = not any(isinstance(n, (Call, Reduce)) for e in stage.op.body for n in walk(e))
-        if len(consumers) == 1 and same_points and not consumers[0].op.reduce_axis or (cheap and same_points):
+        if len(consumers) == 1 and _reads_pointwise(consumers[0], stage) and not consumers[0].op.reduce_axis:
             s[name].compute_inline()
 
 
@@ -54,48 +49,61 @@ def stage_vector(s: Schedule, stage: StageState, device: Device) -> None:
     if touched or _has_attached(s.state, name):
         _keep_sums_on_chip(s, name)
         return _bind_outermost(s, name)
-    group = _private_producers(s.state, stage)
-    data = stage.op.axis
-    if not data or any(a.extent == 0 for a in data):
+    if any(a.extent == 0 for a in stage.op.axis):
         return
-    rows = data[:-1] if len(data) > 1 else ()
-    flat = _is_flat(s.state, stage, group)
+    group = _private_producers(s.state, stage)
     members = [s.state.stage(g) for g in group] + [stage]
     per_element = _bytes_per_element(s.state, members)
     budget = int(device.capacity_bytes("UB") * 0.9)
-    cores = device.cores("aiv")
-    if not flat and per_element * _row_width(members) > budget and len(stage.outputs) == 1:
+    lead = _lead_axes(stage)
+    width = max(_row_width(m, len(lead)) for m in members)
+    if not _is_flat(s.state, stage, group) and per_element * width > budget and len(stage.outputs) == 1:
         return _stage_long_rows(s, stage, group, budget)
+    if not stage.op.axis:
+        return
     result = s[name]
+    compute = name
     if stage.is_output:
         cache = s.cache_write(list(stage.outputs) if len(stage.outputs) > 1 else stage.outputs[0], "UB")
-        caches = cache if isinstance(cache, list) else [cache]
-        s[caches[0]].double_buffer()
-        compute = s[caches[0]].name
-    else:
-        compute = ""
-    axes = [a for a in s.state.stage(name).leaves if not a.is_reduce]
-    width = _row_width(members)
-    row = result.fuse(*axes[:-1]) if len(axes) > 2 else axes[0] if rows else None
-    count = row.extent if row is not None else 1
-    fit = min(budget // per_element, _tile_elements(s, members))
-    if flat:
-        fit = min(fit, -(-count * width // cores))
-    tile_rows = min(fit // max(width, 1), -(-count // cores))
-    if row is not None and (tile_rows >= 1 or (not flat and budget // per_element >= width)):
-        attach, _ = result.split(row, factor=max(tile_rows, 1))
-    else:
-        attach, _ = result.split(axes[-1], factor=max(-(-fit // 64) * 64, 64))
-    for g in (*reversed(group), *([compute] if compute else ())):
-        s[g].compute_at(result, attach)
+        cache = cache[0] if isinstance(cache, list) else cache
+        s[cache].double_buffer()
+        compute = s[cache].name
+    cores, fit = device.cores("aiv"), budget // per_element
+    row = result.fuse(*lead) if len(lead) > 1 else lead[0] if lead else None
+    if row is not None and width <= fit and (row.extent >= cores or not _is_flat(s.state, stage, group)):
+        core, share = result.split(row, nparts=min(cores, row.extent))
+        tile, _ = result.split(share, factor=_tile_rows(share.extent, width, fit, members))
+    else:  # few long rows: the columns of each are dealt to the cores
+        chunk = max(-(-min(fit, -(-width * (row.extent if row is not None else 1) // cores)) // 64) * 64, 64)
+        tile, _ = result.split(stage.op.axis[-1], factor=chunk)
+        core = result.fuse(row, tile) if row is not None else tile
+        tile = core
+    for g in (*reversed(group), *([compute] if compute != name else ())):
+        s[g].compute_at(result, tile)
         s[g].set_scope("UB")
-    if compute:
-        members = [s.state.stage(g) for g in group] + [s.state.stage(compute)]
-    else:
-        members = [s.state.stage(g) for g in group] + [s.state.stage(name)]
-    _stage_inputs(s, members, name, attach)
-    result.bind(attach if len(_outer(s, name, attach)) == 1 else result.fuse(*_outer(s, name, attach)), "blockIdx.x")
+    _stage_inputs(s, [*group, *([compute] if compute != name else ())], name, core, tile)
+    result.bind(core, "blockIdx.x")
     return None
+
+
+def _lead_axes(stage: StageState) -> tuple[IterVar, ...]:
+    """The axes that count rows: all but the last, or all of a stage that reduces its rows."""
+    return stage.op.axis if stage.op.reduce_axis else stage.op.axis[:-1]
+
+
+def _row_width(m: StageState, lead: int) -> int:
+    """Elements that a member computes or reduces over for one row."""
+    width = 1
+    for a in (*m.op.axis[lead:], *m.op.reduce_axis):
+        width *= a.extent
+    return width
+
+
+def _tile_rows(share: int, width: int, fit: int, members: list[StageState]) -> int:
+    """Rows of one tile: as many as fit, but four tiles a core where each is still worth a copy."""
+    widest = max(dtypes.size_bytes(t.dtype) for m in members for t in m.outputs)
+    worth = -(-SMALL_TILE_BYTES // max(width * widest, 1))
+    return max(min(fit // max(width, 1), max(-(-share // 4), worth), share), 1)
 
 
 def _stage_long_rows(s: Schedule, stage: StageState, group: list[str], budget: int) -> None:
@@ -113,11 +121,11 @@ def _stage_long_rows(s: Schedule, stage: StageState, group: list[str], budget: i
     out = s[name]
     reduces = bool(stage.op.reduce_axis)
     cache = s.cache_write(stage.outputs[0], "UB") if stage.is_output else None
-    axes = [a for a in s.state.stage(name).leaves if not a.is_reduce]
-    row = out.fuse(*axes[:-1]) if len(axes) > 2 else axes[0]
+    lead = _lead_axes(stage)
+    row = out.fuse(*lead) if len(lead) != 1 else lead[0]
     last = row
-    if not reduces and len(axes) > 1:
-        last, _ = out.split(axes[-1], factor=chunk)
+    if not reduces:
+        last, _ = out.split(stage.op.axis[-1], factor=chunk)
     for g in reductions:
         s[g].set_scope("UB")
         s[g].compute_at(out, row)
@@ -144,11 +152,6 @@ def _stage_long_rows(s: Schedule, stage: StageState, group: list[str], budget: i
                 s[copy].compute_at(home, inner)
                 s[copy].double_buffer()
     out.bind(row, "blockIdx.x")
-
-
-def _outer(s: Schedule, name: str, attach: IterVar) -> tuple[IterVar, ...]:
-    leaves = s.state.stage(name).leaves
-    return leaves[: leaves.index(attach) + 1]
 
 
 def _holds_cube(s: Schedule, name: str) -> bool:
@@ -245,21 +248,6 @@ def _is_pointwise(state: ScheduleState, member: StageState) -> bool:
     return all(map(visit, member.op.body))
 
 
-def _row_width(members: list[StageState]) -> int:
-    """Elements of the widest row that any member computes or reduces over."""
-    width = 1
-    for m in members:
-        own = m.op.axis[-1].extent if m.op.axis else 1
-        for a in m.op.reduce_axis:
-            width = max(width, a.extent * (1 if m.op.axis and _reduces_rows(m) else own))
-        width = max(width, own)
-    return width
-
-
-def _reduces_rows(m: StageState) -> bool:
-    return bool(m.op.reduce_axis)
-
-
 def _bytes_per_element(state: ScheduleState, members: list[StageState]) -> int:
     """Upper estimate of UB bytes per element of a row: stages, operands twice, temporaries."""
     total, deepest = 0, 0
@@ -293,32 +281,31 @@ def _inlined_body(state: ScheduleState, e: Expr) -> Expr:
     return visit(e)
 
 
-def _tile_elements(s: Schedule, members: list[StageState]) -> int:
-    widest = max(dtypes.size_bytes(t.dtype) for m in members for t in m.outputs)
-    return max(TILE_BYTES // widest, 64)
-
-
-def _stage_inputs(s: Schedule, members: list[StageState], name: str, attach: IterVar) -> None:
-    """Double-buffered copies of the tensors in GM that the group reads by rows; others are read once."""
+def _stage_inputs(s: Schedule, members: list[str], name: str, core: IterVar, tile: IterVar) -> None:
+    """Copies in UB of the tensors in GM that the group reads: by tile, or once a core if rows share them."""
     readers: dict[Tensor, list[str]] = {}
-    for m in members:
-        for t in m.reads():
+    todo = list(members)
+    for m in todo:
+        for t in s.state.stage(m).reads():
             producer = s.state.producer(t)
-            in_gm = producer is None or (producer.attach is None and producer.scope in ("", "global", "workspace"))
-            if in_gm and m.name != name:
-                readers.setdefault(t, []).append(m.name)
+            if producer is None or (producer.attach is None and producer.scope in ("", "global", "workspace")):
+                readers.setdefault(t, []).append(m)
+            elif producer.is_inline and producer.name not in todo:
+                todo.append(producer.name)
     for t, users in readers.items():
-        if t.ndim == 0 or not all(_varies(s, u, t) for u in users):
+        if t.ndim == 0:
             continue
+        by_tile = any(_varies(s, u, t) for u in users)
         copy = s.cache_read(t, "UB", users)
-        s[copy].compute_at(s[name], attach)
-        s[copy].double_buffer()
+        s[copy].compute_at(s[name], tile if by_tile else core)
+        if by_tile:
+            s[copy].double_buffer()
 
 
 def _varies(s: Schedule, reader: str, t: Tensor) -> bool:
     """Whether what `reader` needs of `t` depends on the row."""
     stage = s.state.stage(reader)
-    lead = set(stage.op.axis[:-1]) or set(stage.op.axis)
+    lead = set(stage.op.axis[: max(len(stage.op.axis) - 1, 1)])
     for e in stage.op.body:
         for n in walk(e):
             if isinstance(n, Load) and n.source is t and any(v in lead for i in n.indices for v in free_vars(i)):
