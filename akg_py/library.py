@@ -1,10 +1,11 @@
 """Shipped and registered schedules with their search spaces: from a workload to something tunable.
 
-`task(workload, target)` finds the schedule function and the space of the workload's operator and binds
-the space to the workload's and the device's sizes. Schedules are functions `(schedule, config) -> None`
-that call primitives; files are reached by name only: `schedules/<family>/<op>.py` has a function called
-like the operator, `search_spaces/<family>/<op>.toml` its knobs. One file may serve several operators
-(`SERVES = ("add", ...)` in the schedule's module).
+`task(workload, target)` finds the schedule function and the space of the workload's operator and
+binds the space to the workload's and the device's sizes. Schedules are functions `(schedule,
+config) -> None` that call primitives; files are reached by name only:
+`schedules/<family>/<op>.py` has a function called like the operator,
+`search_spaces/<family>/<op>.toml` its knobs. One file may serve several operators (`SERVES =
+("add", ...)` in the schedule's module).
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Task:
         """A schedule of the workload made by `config` (the default one if None), with its trace.
 
         Raises:
-            SpaceError: unknown knob, or an infeasible config (names the constraint and its numbers).
+            SpaceError: unknown knob, or an infeasible config (names the constraint and its
+                numbers).
             ScheduleError: the schedule function made a mistake.
         """
         checked = self.default if config is None else self.space.check(config)
@@ -86,8 +88,8 @@ def register_schedule(
 ) -> Callable[[ScheduleFunction], ScheduleFunction]:
     """Make a function the schedule of operator `op` on a target family (`ascend`, `cpu`).
 
-        @library.register_schedule("scaled_add", "ascend", space=Path(__file__).with_suffix(".toml"))
-        def scaled_add(s, config):
+        @library.register_schedule("scaled_add", "ascend",
+        space=Path(__file__).with_suffix(".toml")) def scaled_add(s, config):
             ...
 
     Args:
@@ -102,7 +104,7 @@ def register_schedule(
         raise SpaceError("no such search space file", where=os.fspath(space))
 
     def add(function: ScheduleFunction) -> ScheduleFunction:
-        source = inspect.getsourcefile(function) or ""  # type: ignore[arg-type]
+        source = inspect.getsourcefile(function) or ""
         _REGISTERED[family, op] = Found(function, text, origin, source)
         return function
 
@@ -145,7 +147,8 @@ def find_schedule(op: str, target: str | Target) -> Found:
         known = sorted({*_served(family), *(o for f, o in _REGISTERED if f == family)})
         raise UnsupportedError(
             f"no schedule of {op or 'this graph'} for {find_target(target).name}",
-            hint=f"akg_py has schedules of {', '.join(known)}; add one with library.register_schedule",
+            hint=f"there are schedules of {', '.join(known)}; "
+            "add one with library.register_schedule",
         )
     module = importlib.import_module(module_name)
     name = module_name.rsplit(".", 1)[1]
@@ -159,7 +162,8 @@ def device_sizes(target: str | Target) -> dict[str, Any]:
     """Names that formulas of search spaces may use for the device, with their values.
 
     They are the numbers of the device's table, `memory.` left out and dots replaced: `l0c_bytes`,
-    `cores_aic`, `mte2_bytes_per_cycle`. The cpu gives `cores`, `l1_bytes`, `l2_bytes`, `vector_bytes`.
+    `cores_aic`, `mte2_bytes_per_cycle`. The cpu gives `cores`, `l1_bytes`, `l2_bytes`,
+    `vector_bytes`.
     """
     found = find_target(target)
     if found.family == "cpu":
@@ -190,7 +194,9 @@ def device_digest(target: str | Target) -> str:
 
 
 def peak_rates(target: str | Target) -> dict[str, float]:
-    """Peaks of a simulated device, per second: `flops_f16`, `flops_f32` (cube), `copy_bytes` (GM and UB); else {}."""
+    """Peaks of a simulated device, per second: `flops_f16`, `flops_f32` (cube), `copy_bytes` (GM
+    and UB); else {}.
+    """
     found = find_target(target)
     if found.family == "cpu":
         return {}
@@ -209,9 +215,10 @@ def peak_rates(target: str | Target) -> dict[str, float]:
 def workload_sizes(workload: Workload) -> dict[str, Any]:
     """Names that formulas may use for the workload, with their values.
 
-    Those of `Operator.sizes`, and `flops`, `input_bytes`, `output_bytes` (all tensors), `tile_bytes`
-    (of one element of every tensor that is as large as the first output), `scratch_bytes` (of an
-    element's intermediates), `operands` (tensors as large as the output, which is one of them).
+    Those of `Operator.sizes`, and `flops`, `input_bytes`, `output_bytes` (all tensors),
+    `tile_bytes` (of one element of every tensor that is as large as the first output),
+    `scratch_bytes` (of an element's intermediates), `operands` (tensors as large as the output,
+    which is one of them).
     """
 
     def total(tensors: tuple[te.Tensor, ...]) -> int:
@@ -219,10 +226,11 @@ def workload_sizes(workload: Workload) -> dict[str, Any]:
 
     shape = workload.outputs[0].shape
     sizes: dict[str, Any] = {
-        "input_bytes": total(workload.inputs), "output_bytes": total(workload.outputs),
+        "input_bytes": total(workload.inputs),
+        "output_bytes": total(workload.outputs),
         "tile_bytes": sum(dtypes.size_bytes(t.dtype) for t in workload.args if t.shape == shape),
         "operands": sum(t.shape == shape for t in workload.args),
-    }  # fmt: skip
+    }
     operator = workload.operator
     if operator is not None:
         sizes |= operator.sizes(workload.attrs)

@@ -32,17 +32,27 @@ def show(file: str, what: str) -> None:
 
     records = _open(file).find(what)
     rows = [
-        [r.digest, r.workload, r.target, f"{r.simulated_us:,.2f}", f"{r.speedup:.2f}x", str(sum(_tried(r.trials))),
-         str(r.seed), r.verified]
+        [
+            r.digest,
+            r.workload,
+            r.target,
+            f"{r.simulated_us:,.2f}",
+            f"{r.speedup:.2f}x",
+            str(sum(_tried(r.trials))),
+            str(r.seed),
+            r.verified,
+        ]
         for r in records
-    ]  # fmt: skip
+    ]
     if rows:
         print_table(
             ["record", "workload", "target", "tuned us", "speed-up", "trials", "seed", "values"],
             rows,
         )
     click.echo(
-        f"{len(rows)} record{'s' if len(rows) != 1 else ''}{f' for {what}' if what else ''} in {file}"
+        f"{len(rows)} record{'s' if len(rows) != 1 else ''}"
+        + (f" for {what}" if what else "")
+        + f" in {file}"
     )
 
 
@@ -101,7 +111,8 @@ def _select(file: str, what: str, target: str):  # type: ignore[no-untyped-def]
     if not found:
         known = sorted({r.workload for r in database})
         raise DatabaseError(
-            f"no record of {what or 'anything'}{f' on {target}' if target else ''}", where=file,
+            f"no record of {what or 'anything'}{f' on {target}' if target else ''}",
+            where=file,
             hint=f"it has {', '.join(known[:5])}" if known else "it is empty",
-        )  # fmt: skip
+        )
     return found

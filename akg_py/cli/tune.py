@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-
 if TYPE_CHECKING:
     from akg_py.tuning.session import Result
     from akg_py.tuning.tuner import Progress
@@ -34,9 +33,12 @@ DEFAULT_MINUTES = 1.5
     help="Configs to measure per workload.",
 )
 @click.option(
-    "--minutes", type=click.FloatRange(0, min_open=True), default=DEFAULT_MINUTES, show_default=True,
-    help="Time for everything, shared equally; a search that ends early leaves its time to the others.",
-)  # fmt: skip
+    "--minutes",
+    type=click.FloatRange(0, min_open=True),
+    default=DEFAULT_MINUTES,
+    show_default=True,
+    help="Time for everything, in equal shares; what one search doesn't need goes to the others.",
+)
 @click.option(
     "--database",
     default="tuning.jsonl",
@@ -71,8 +73,9 @@ def tune(
     """Find fast schedules of WHAT and keep them in a database.
 
     WHAT is a workload such as matmul:m=1024,n=2048,k=512,dtype=float16; a file of workloads (.toml,
-    .json, or one a line); a profile (msprof's op_summary_*.csv, or kernel_details.csv); or the name of a
-    shipped list, such as bert-base. A run that was stopped goes on where it was: call it again.
+    .json, or one a line); a profile (msprof's op_summary_*.csv, or kernel_details.csv); or the
+    name of a shipped list, such as bert-base. A run that was stopped goes on where it was: call
+    it again.
     """
     from akg_py.cli.main import format_error
     from akg_py.target import find_target
@@ -84,16 +87,23 @@ def tune(
     count = f"{len(entries)} workload{'s' if len(entries) != 1 else ''}"
     jobs = workers or os.cpu_count() or 1
     click.echo(
-        f"tuning {count} for {target}: up to {trials} trials each, {minutes:g} minutes in all, {jobs} workers",
+        f"tuning {count} for {target}: up to {trials} trials each, "
+        f"{minutes:g} minutes in all, {jobs} workers",
         err=True,
     )
     started = time.monotonic()
     with _Bar(len(entries), trials) as bar:
         options = Options(trials, seed, sampler, seconds=60 * minutes, on_progress=bar.on_progress)
         results = tune_list(
-            entries, target, options, database=database, storage=storage, workers=workers,
-            timeout=timeout, on_result=bar.on_result,
-        )  # fmt: skip
+            entries,
+            target,
+            options,
+            database=database,
+            storage=storage,
+            workers=workers,
+            timeout=timeout,
+            on_result=bar.on_result,
+        )
     _print_table(results)
     measured = sum(
         r.record.trials["completed"] + r.record.trials["failed"]
@@ -134,17 +144,24 @@ def _read_all(what: tuple[str, ...]) -> tuple[list[Entry], bool]:
 
 
 class _Bar:
-    """A progress bar on standard error: trials of all workloads, and the best time of the current one."""
+    """A progress bar on standard error: trials of all workloads, and the best time of the current
+    one.
+    """
 
     def __init__(self, workloads: int, trials: int) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress as RichProgress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
 
         self.trials, self.finished = trials, 0
         self.bar = RichProgress(
-            TextColumn("{task.completed:.0f}/{task.total:.0f} trials"), BarColumn(24), TimeElapsedColumn(),
-            TextColumn("{task.description}"), console=Console(stderr=True), transient=True,
-        )  # fmt: skip
+            TextColumn("{task.completed:.0f}/{task.total:.0f} trials"),
+            BarColumn(24),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=Console(stderr=True),
+            transient=True,
+        )
         self.row = self.bar.add_task("starting workers", total=workloads * trials)
 
     def __enter__(self) -> _Bar:
@@ -175,12 +192,19 @@ def _print_table(results: list[Result]) -> None:
         if r.record is None:
             continue
         base = r.record.baseline.get("simulated_us")
-        rows.append([
-            r.entry.workload.text, str(r.entry.count), _us(base), _us(r.record.simulated_us),
-            (f"{r.record.speedup:.2f}x" if base else "-") + (" " if gain_is_real(r.record) else "~"),
-            f"{r.record.costs.get('peak_share', 0.0):.0%}", str(r.record.costs.get("bound", "")),
-            r.record.verified.split(",")[0],
-        ])  # fmt: skip
+        rows.append(
+            [
+                r.entry.workload.text,
+                str(r.entry.count),
+                _us(base),
+                _us(r.record.simulated_us),
+                (f"{r.record.speedup:.2f}x" if base else "-")
+                + (" " if gain_is_real(r.record) else "~"),
+                f"{r.record.costs.get('peak_share', 0.0):.0%}",
+                str(r.record.costs.get("bound", "")),
+                r.record.verified.split(",")[0],
+            ]
+        )
     if not rows:
         return
     total = totals(results)

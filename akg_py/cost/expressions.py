@@ -1,9 +1,9 @@
 """Formulas of search-space files: text to expressions, and their values over arrays of configs.
 
 A formula is Python expression syntax over knobs, workload sizes and device sizes. It is parsed with
-`ast` (never evaluated by Python) into `ir.expr` nodes, so that one formula is a check of one config, a
-filter over a million of them, and text in an error message. Integers stay integers; `/` divides as
-floats.
+`ast` (never evaluated by Python) into `ir.expr` nodes, so that one formula is a check of one
+config, a filter over a million of them, and text in an error message. Integers stay integers; `/`
+divides as floats.
 """
 
 from __future__ import annotations
@@ -19,9 +19,20 @@ from akg_py.errors import AkgError, InternalError, SpaceError
 from akg_py.ir import expr as ir
 
 _OPERATORS: dict[type[ast.AST], str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%", ast.Eq: "==", ast.NotEq: "!=",
-    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.And: "&&", ast.Or: "||",
-}  # fmt: skip
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.And: "&&",
+    ast.Or: "||",
+}
 _FUNCTIONS: dict[str, tuple[int, Callable[..., ir.Expr]]] = {
     "min": (-2, lambda *a: _chain(ir.minimum, a)),
     "max": (-2, lambda *a: _chain(ir.maximum, a)),
@@ -35,14 +46,30 @@ _FUNCTIONS: dict[str, tuple[int, Callable[..., ir.Expr]]] = {
     "abs": (1, lambda a: ir.maximum(a, 0 - a)),
 }
 _VALUES: dict[str, Callable[[Any, Any], Any]] = {
-    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b,
-    "//": lambda a, b: a // b, "%": lambda a, b: a % b, "min": np.minimum, "max": np.maximum,
-    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b, ">=": lambda a, b: a >= b, "&&": np.logical_and, "||": np.logical_or,
-}  # fmt: skip
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "min": np.minimum,
+    "max": np.maximum,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "&&": np.logical_and,
+    "||": np.logical_or,
+}
 _CALLS: dict[str, Callable[[Any], Any]] = {
-    "ceil": np.ceil, "floor": np.floor, "sqrt": np.sqrt, "log2": np.log2, "exp": np.exp,
-}  # fmt: skip
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "sqrt": np.sqrt,
+    "log2": np.log2,
+    "exp": np.exp,
+}
 
 
 def _chain(f: Callable[[Any, Any], ir.Expr], args: tuple[ir.Expr, ...]) -> ir.Expr:
@@ -83,7 +110,9 @@ class Scope:
         self.vars[name] = ir.Var(name, "float64")
 
     def parse(self, text: object, where: str) -> Formula:
-        """Parse one formula; a wrong one is a SpaceError that names the place and the known names."""
+        """Parse one formula; a wrong one is a SpaceError that names the place and the known
+        names.
+        """
         if isinstance(text, (int, float)):
             text = repr(text)
         if not isinstance(text, str):
@@ -149,7 +178,8 @@ class _Parser:
                 return self.call(name, self.all(node.args))
         raise self.fail(
             f"{ast.unparse(node)} is not allowed",
-            hint=f"use numbers, names, + - * / // %, comparisons, and or not, if else, {', '.join(_FUNCTIONS)}",
+            hint="use numbers, names, + - * / // %, comparisons, and or not, if else, "
+            + ", ".join(_FUNCTIONS),
         )
 
     def all(self, nodes: list[ast.expr]) -> tuple[ir.Expr, ...]:

@@ -1,8 +1,10 @@
-"""Search spaces: knobs, constraints with a reason, defaults, a closed-form estimate; from a TOML file.
+"""Search spaces: knobs, constraints with a reason, defaults, a closed-form estimate; from a TOML
+file.
 
 `SearchSpace.load` reads the file, `bind` gives it the sizes of one workload and one device. A bound
-space enumerates its feasible configs as arrays, one knob at a time, dropping what a constraint forbids
-as soon as all names of the constraint are known. The same formulas check one config and rank all.
+space enumerates its feasible configs as arrays, one knob at a time, dropping what a constraint
+forbids as soon as all names of the constraint are known. The same formulas check one config and
+rank all.
 """
 
 from __future__ import annotations
@@ -294,7 +296,8 @@ class BoundSpace:
         """All feasible configs: one integer column per knob (text knobs as codes), equally long.
 
         Raises:
-            SpaceError: no config satisfies the constraints; the message counts what each one dropped.
+            SpaceError: no config satisfies the constraints; the message counts what each one
+                dropped.
         """
         if self._feasible is None:
             self._feasible = self._enumerate()
@@ -315,8 +318,9 @@ class BoundSpace:
                 if count * len(codes) > MAX_CONFIGS:
                     raise SpaceError(
                         f"more than {MAX_CONFIGS:,} configs at knob {knob.name}",
-                        where=self.space.origin, hint="give knobs fewer values, or put constrained knobs first",
-                    )  # fmt: skip
+                        where=self.space.origin,
+                        hint="give knobs fewer values, or put constrained knobs first",
+                    )
                 columns = {name: np.repeat(col, len(codes)) for name, col in columns.items()}
                 columns[knob.name] = np.tile(codes, count)
                 count *= len(codes)
@@ -338,8 +342,9 @@ class BoundSpace:
                     )
                     raise SpaceError(
                         f"no config of {self.space.op} satisfies all constraints\n{detail}",
-                        where=self.space.origin, hint="loosen the last constraint, or give a knob more values",
-                    )  # fmt: skip
+                        where=self.space.origin,
+                        hint="loosen the last constraint, or give a knob more values",
+                    )
         return columns
 
     def __len__(self) -> int:
@@ -360,8 +365,8 @@ class BoundSpace:
         """`config` as a Config, if it has every knob and satisfies every constraint.
 
         Raises:
-            SpaceError: unknown or missing knob, a value the knob doesn't have, a violated constraint
-                (with its reason and numbers).
+            SpaceError: unknown or missing knob, a value the knob doesn't have, a violated
+                constraint (with its reason and numbers).
         """
         names = [k.name for k in self.space.knobs]
         for name in config:
@@ -378,8 +383,9 @@ class BoundSpace:
             if not bool(constraint.formula.value(values, self.space.scope)):
                 raise SpaceError(
                     f"infeasible config: {constraint.explain({**values, **config})}",
-                    where=self.space.origin, hint="change one of these knobs",
-                )  # fmt: skip
+                    where=self.space.origin,
+                    hint="change one of these knobs",
+                )
         return Config(config)
 
     def _codes(self, config: Mapping[str, Any], any_number: bool = False) -> dict[str, int]:
@@ -396,7 +402,9 @@ class BoundSpace:
         return codes
 
     def default(self) -> Config:
-        """The default config: the feasible one nearest to the file's defaults (usually equal to them)."""
+        """The default config: the feasible one nearest to the file's defaults (usually equal to
+        them).
+        """
         wanted: dict[str, float] = {}
         for knob in self.space.knobs:
             given = self.space.defaults.get(knob.name)

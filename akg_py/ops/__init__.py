@@ -1,4 +1,6 @@
-"""The operator library: functions on te tensors, and the same operators by name for text and tuning."""
+"""The operator library: functions on te tensors, and the same operators by name for text and
+tuning.
+"""
 
 from akg_py.ops.elementwise import (
     add,
@@ -15,14 +17,51 @@ from akg_py.ops.elementwise import (
 from akg_py.ops.matmul import batch_matmul, matmul
 from akg_py.ops.norm import layer_norm, rms_norm, softmax
 from akg_py.ops.registry import (
-    Attribute, Declared, Operator, choice, declare, dtype, extent, get, number, operators, parse_text,
-    register, shape,
-)  # fmt: skip
+    Attribute,
+    Declared,
+    Operator,
+    choice,
+    declare,
+    dtype,
+    extent,
+    get,
+    number,
+    operators,
+    parse_text,
+    register,
+    shape,
+)
 from akg_py.ops.workload import Workload, canonical_text
 
 __all__ = [
-    "Attribute", "Declared", "Operator", "Workload", "add", "batch_matmul", "bias_add", "canonical_text",
-    "choice", "declare", "dtype", "extent", "gelu", "gelu_value", "get", "layer_norm", "matmul", "mul", "number",
-    "operators", "parse_text", "register", "relu", "rms_norm", "scale_shift", "shape", "sigmoid", "silu", "softmax",
+    "Attribute",
+    "Declared",
+    "Operator",
+    "Workload",
+    "add",
+    "batch_matmul",
+    "bias_add",
+    "canonical_text",
+    "choice",
+    "declare",
+    "dtype",
+    "extent",
+    "gelu",
+    "gelu_value",
+    "get",
+    "layer_norm",
+    "matmul",
+    "mul",
+    "number",
+    "operators",
+    "parse_text",
+    "register",
+    "relu",
+    "rms_norm",
+    "scale_shift",
+    "shape",
+    "sigmoid",
+    "silu",
+    "softmax",
     "swiglu",
-]  # fmt: skip
+]

@@ -68,7 +68,8 @@ def _relu(x: Any) -> Any:
 def gelu_value(x: Any, form: str = "tanh") -> Any:
     """GELU of one element, in the tanh approximation or exactly with erf.
 
-    `0.5 x (1 + tanh(y))` is computed as `x / (1 + exp(-2 y))`: the same value, and fewer instructions.
+    `0.5 x (1 + tanh(y))` is computed as `x / (1 + exp(-2 y))`: the same value, and fewer
+    instructions.
     """
     if form == "tanh":
         y = x + x * x * x * 0.044715
@@ -132,19 +133,30 @@ def _unary(
         return (slow or {}).get(attrs.get("form", ""), cost) * math.prod(attrs["shape"])
 
     register(
-        name, [shape(), *attributes, dtype()], about=about, flops=flops, scratch=scratch, exact=cost <= 2
-    )(declare)  # fmt: skip
+        name,
+        [shape(), *attributes, dtype()],
+        about=about,
+        flops=flops,
+        scratch=scratch,
+        exact=cost <= 2,
+    )(declare)
 
 
-def _binary(name: str, function: Callable[..., Tensor], about: str, cost: int, scratch: int) -> None:
+def _binary(
+    name: str, function: Callable[..., Tensor], about: str, cost: int, scratch: int
+) -> None:
     def declare(shape: tuple[int, ...], dtype: str) -> Declaration:
         X, Y = (te.placeholder(flat(shape), dtype, name=n) for n in "XY")
         return [X, Y], [function(X, Y)]
 
     register(
-        name, [shape(), dtype()], about=about, scratch=scratch, exact=cost <= 2,
+        name,
+        [shape(), dtype()],
+        about=about,
+        scratch=scratch,
+        exact=cost <= 2,
         flops=lambda a: cost * math.prod(a["shape"]),
-    )(declare)  # fmt: skip
+    )(declare)
 
 
 _FORM = choice("form", "tanh", "erf")
@@ -152,16 +164,28 @@ _unary("relu", relu, "max(x, 0)", 1, 1)
 _unary("gelu", gelu, "Gaussian error linear unit", 9, 5, _FORM, slow={"erf": 25})
 _unary("sigmoid", sigmoid, "1 / (1 + exp(-x))", 5, 2)
 _unary("silu", silu, "x / (1 + exp(-x))", 5, 3)
-_unary("scale_shift", scale_shift, "relu(scale x + shift)", 2, 2, number("scale", 2.0), number("shift", 1.0))
+_unary(
+    "scale_shift",
+    scale_shift,
+    "relu(scale x + shift)",
+    2,
+    2,
+    number("scale", 2.0),
+    number("shift", 1.0),
+)
 _binary("add", add, "x + y", 1, 2)
 _binary("mul", mul, "x y", 1, 2)
 _binary("swiglu", swiglu, "silu(x) y", 6, 3)
 
 
 @register(
-    "bias_add", [shape(), dtype()], about="x[i,j] + bias[j]", scratch=1,
-    flops=lambda a: math.prod(a["shape"]), exact=True,
-)  # fmt: skip
+    "bias_add",
+    [shape(), dtype()],
+    about="x[i,j] + bias[j]",
+    scratch=1,
+    flops=lambda a: math.prod(a["shape"]),
+    exact=True,
+)
 def _declare_bias_add(shape: tuple[int, ...], dtype: str) -> Declaration:
     X, bias = (
         te.placeholder(flat(shape), dtype, name="X"),

@@ -64,31 +64,37 @@ def batch_matmul(A: Tensor, B: Tensor, out_dtype: str | None = None, name: str =
     acc, out = dtypes.accumulator(A.dtype), out_dtype or A.dtype
     k = te.reduce_axis((0, K), name="k")
     full: Tensor = te.compute(
-        (batch, M, N), lambda b, i, j: te.sum(_product(A[b, i, k], B[b, k, j], acc), axis=k),
+        (batch, M, N),
+        lambda b, i, j: te.sum(_product(A[b, i, k], B[b, k, j], acc), axis=k),
         name=name if acc == out else f"{name}_{acc}",
-    )  # fmt: skip
+    )
     if acc == out:
         return full
-    result: Tensor = te.compute(
-        (batch, M, N), lambda b, i, j: full[b, i, j].astype(out), name=name
-    )
+    result: Tensor = te.compute((batch, M, N), lambda b, i, j: full[b, i, j].astype(out), name=name)
     return result
 
 
 @register(
-    "matmul", [extent("m"), extent("n"), extent("k"), dtype()], about="C[m,n] = A[m,k] @ B[k,n]",
-    flops=lambda a: 2 * a["m"] * a["n"] * a["k"], unit="cube", exact=True,
-)  # fmt: skip
+    "matmul",
+    [extent("m"), extent("n"), extent("k"), dtype()],
+    about="C[m,n] = A[m,k] @ B[k,n]",
+    flops=lambda a: 2 * a["m"] * a["n"] * a["k"],
+    unit="cube",
+    exact=True,
+)
 def _declare_matmul(m: int, n: int, k: int, dtype: str) -> Declaration:
     A, B = te.placeholder((m, k), dtype, name="A"), te.placeholder((k, n), dtype, name="B")
     return [A, B], [matmul(A, B)]
 
 
 @register(
-    "batch_matmul", [extent("b"), extent("m"), extent("n"), extent("k"), dtype()],
-    about="C[b,m,n] = A[b,m,k] @ B[b,k,n]", flops=lambda a: 2 * a["b"] * a["m"] * a["n"] * a["k"], unit="cube",
+    "batch_matmul",
+    [extent("b"), extent("m"), extent("n"), extent("k"), dtype()],
+    about="C[b,m,n] = A[b,m,k] @ B[b,k,n]",
+    flops=lambda a: 2 * a["b"] * a["m"] * a["n"] * a["k"],
+    unit="cube",
     exact=True,
-)  # fmt: skip
+)
 def _declare_batch_matmul(b: int, m: int, n: int, k: int, dtype: str) -> Declaration:
     A, B = te.placeholder((b, m, k), dtype, name="A"), te.placeholder((b, k, n), dtype, name="B")
     return [A, B], [batch_matmul(A, B)]

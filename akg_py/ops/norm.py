@@ -1,4 +1,5 @@
-"""Row kernels that reduce along the last axis: softmax, layer_norm, rms_norm, and layer_norm + gelu fused.
+"""Row kernels that reduce along the last axis: softmax, layer_norm, rms_norm, and layer_norm +
+gelu fused.
 
 16-bit inputs are converted to float32 first and the result is rounded once.
 """
@@ -106,9 +107,12 @@ def rms_norm(X: Tensor, gamma: Tensor, epsilon: float = 1e-5) -> Tensor:
 
 
 @register(
-    "softmax", [shape(), dtype()], about="along the last axis",
-    scratch=5, flops=lambda a: 5 * math.prod(a["shape"]),
-)  # fmt: skip
+    "softmax",
+    [shape(), dtype()],
+    about="along the last axis",
+    scratch=5,
+    flops=lambda a: 5 * math.prod(a["shape"]),
+)
 def _declare_softmax(shape: tuple[int, ...], dtype: str) -> Declaration:
     X = te.placeholder(flat(shape), dtype, name="X")
     return [X], [softmax(X)]
@@ -123,25 +127,34 @@ def _declare_layer_norm(
 
 
 @register(
-    "layer_norm", [shape(), number("epsilon", 1e-5), dtype()], about="along the last axis, with gamma and beta",
-    scratch=4, flops=lambda a: 8 * math.prod(a["shape"]),
-)  # fmt: skip
+    "layer_norm",
+    [shape(), number("epsilon", 1e-5), dtype()],
+    about="along the last axis, with gamma and beta",
+    scratch=4,
+    flops=lambda a: 8 * math.prod(a["shape"]),
+)
 def _declare_plain_layer_norm(shape: tuple[int, ...], epsilon: float, dtype: str) -> Declaration:
     return _declare_layer_norm("", shape, epsilon, dtype)
 
 
 @register(
-    "layer_norm_gelu", [shape(), number("epsilon", 1e-5), dtype()], about="layer_norm and gelu in one kernel",
-    scratch=6, flops=lambda a: 17 * math.prod(a["shape"]),
-)  # fmt: skip
+    "layer_norm_gelu",
+    [shape(), number("epsilon", 1e-5), dtype()],
+    about="layer_norm and gelu in one kernel",
+    scratch=6,
+    flops=lambda a: 17 * math.prod(a["shape"]),
+)
 def _declare_layer_norm_gelu(shape: tuple[int, ...], epsilon: float, dtype: str) -> Declaration:
     return _declare_layer_norm("gelu", shape, epsilon, dtype)
 
 
 @register(
-    "rms_norm", [shape(), number("epsilon", 1e-5), dtype()], about="along the last axis, with gamma",
-    scratch=3, flops=lambda a: 5 * math.prod(a["shape"]),
-)  # fmt: skip
+    "rms_norm",
+    [shape(), number("epsilon", 1e-5), dtype()],
+    about="along the last axis, with gamma",
+    scratch=3,
+    flops=lambda a: 5 * math.prod(a["shape"]),
+)
 def _declare_rms_norm(shape: tuple[int, ...], epsilon: float, dtype: str) -> Declaration:
     X, gamma = (
         te.placeholder(flat(shape), dtype, name="X"),

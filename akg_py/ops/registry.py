@@ -1,7 +1,8 @@
 """Operators by name: typed attributes in, te tensors out.
 
-An `Operator` pairs a declaration function with what text needs: how to read each attribute, and which
-sizes search-space formulas may use. `declare` is the door that text, files and profiles go through.
+An `Operator` pairs a declaration function with what text needs: how to read each attribute, and
+which sizes search-space formulas may use. `declare` is the door that text, files and profiles go
+through.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Attribute:
     """A typed attribute of an operator.
 
     Attributes:
-        kind: extent (integer >= 0), shape (`4096x1024`), dtype, number (float) or choice (of `choices`).
+        kind: extent (integer >= 0), shape (`4096x1024`), dtype, number (float) or choice (of
+            `choices`).
         default: its value when omitted; None means that it must be given.
     """
 
@@ -149,8 +151,8 @@ class Operator:
         declare: takes the attributes by keyword; returns (inputs, outputs).
         flops: operations of one call, for shares of peak and for limits of checks.
         unit: which unit's peak a share refers to, cube or vector.
-        scratch: intermediate float32 values per element that are alive at once in a vector kernel; it
-            tells search spaces how large a tile may be.
+        scratch: intermediate float32 values per element that are alive at once in a vector
+            kernel; it tells search spaces how large a tile may be.
         exact: whether small-integer data gives the same bits in any order of evaluation.
         source: file of the declaration: a worker process loads it when it isn't akg_py's own.
     """
@@ -192,15 +194,17 @@ class Operator:
         return f"{self.name}({', '.join(map(str, self.attributes))})"
 
     def text(self, attrs: Attrs) -> str:
-        """Workload text: `name:attr=value,...`; attributes equal to a default are left out, but dtype."""
+        """Workload text: `name:attr=value,...`; attributes equal to a default are left out, but
+        dtype.
+        """
         shown = [a for a in self.attributes if a.kind == "dtype" or attrs[a.name] != a.default]
         return f"{self.name}:" + ",".join(f"{a.name}={a.format(attrs[a.name])}" for a in shown)
 
     def sizes(self, attrs: Attrs) -> dict[str, Any]:
         """Names that search-space formulas may use.
 
-        Extents go by their names; a shape gives `rows` (product of all extents but the last), `cols`
-        and `elements`; a dtype gives `<name>_bytes`.
+        Extents go by their names; a shape gives `rows` (product of all extents but the last),
+        `cols` and `elements`; a dtype gives `<name>_bytes`.
         """
         sizes: dict[str, Any] = {}
         for a in self.attributes:

@@ -1,8 +1,9 @@
 """Workloads: the canonical form of a te graph, whose digest is the key of tuning databases.
 
-The canonical text has one line per tensor, producers first, with names replaced by numbers: renaming a
-tensor or an axis changes nothing, a shape, a dtype or the order of an addition does. A workload that
-came from an operator also knows its short text, such as `matmul:m=1024,n=2048,k=512,dtype=float16`.
+The canonical text has one line per tensor, producers first, with names replaced by numbers:
+renaming a tensor or an axis changes nothing, a shape, a dtype or the order of an addition does. A
+workload that came from an operator also knows its short text, such as
+`matmul:m=1024,n=2048,k=512,dtype=float16`.
 """
 
 from __future__ import annotations
@@ -115,7 +116,9 @@ def _of_outputs(outputs: tuple[Tensor, ...]) -> Workload:
 
 
 def _guess(op: Operator, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> list[Attrs]:
-    """Attributes under which `op` might declare a graph with these arguments; cheap, may be wrong."""
+    """Attributes under which `op` might declare a graph with these arguments; cheap, may be
+    wrong.
+    """
     if not inputs or not outputs:
         return []
     kinds = {a.name: a.kind for a in op.attributes}
@@ -198,4 +201,5 @@ def _format_combiner(c: Combiner) -> str:
     fresh |= {v: Var(f"y{n}", v.dtype) for n, v in enumerate(c.rhs)}
     from akg_py.ir.expr import substitute
 
-    return f"combine({', '.join(str(substitute(r, fresh)) for r in c.result)} from {', '.join(map(str, c.identity))})"
+    results = ", ".join(str(substitute(r, fresh)) for r in c.result)
+    return f"combine({results} from {', '.join(map(str, c.identity))})"

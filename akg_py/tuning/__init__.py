@@ -1,7 +1,7 @@
 """Tuning: search spaces in, schedules in a database out.
 
-`tune` searches, `tuned` and `look_up` find again, `Database` reads and merges files. optuna is imported
-when a search begins.
+`tune` searches, `tuned` and `look_up` find again, `Database` reads and merges files. optuna is
+imported when a search begins.
 """
 
 from akg_py.tuning.database import Database, DatabaseWarning, merge

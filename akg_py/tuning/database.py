@@ -1,9 +1,9 @@
 """The tuning database: an append-only file of JSON lines, and the state that is a fold over it.
 
 The first line is a header with the schema version; each other line is a record with its digest. An
-append is one write under a lock, flushed to the disk. A torn, foreign or damaged line never hides the
-others: it is skipped and named in `problems`. Merging files is a union by digest, so it is commutative
-and idempotent.
+append is one write under a lock, flushed to the disk. A torn, foreign or damaged line never hides
+the others: it is skipped and named in `problems`. Merging files is a union by digest, so it is
+commutative and idempotent.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class Database:
         self.reload()
 
     def reload(self) -> None:
-        """Read the file anew; lines that had to be skipped are listed in `problems` and warned of."""
+        """Read the file anew; lines that had to be skipped are listed in `problems` and warned
+        of.
+        """
         self.problems = []
         self._records = {}
         for record in _read(self.path, self.problems):
@@ -64,7 +66,8 @@ class Database:
         """Add a record and wait until the disk has it.
 
         Raises:
-            DatabaseError: the path isn't writable, the disk is full, or the file has a newer schema.
+            DatabaseError: the path isn't writable, the disk is full, or the file has a newer
+                schema.
         """
         digest = record.digest
         line = json.dumps({"digest": digest, "record": record.to_json()}, separators=(",", ":"))
@@ -86,13 +89,15 @@ class Database:
         return [r for r in found if r is not None]
 
     def find(self, what: str) -> list[Record]:
-        """Records whose workload text, key, digest or operator begins with `what`, fastest first."""
+        """Records whose workload text, key or digest begins with `what`, fastest first."""
         found = [r for r in self if any(t.startswith(what) for t in (r.workload, r.key, r.digest))]
         return sorted(found, key=lambda r: (r.workload, r.target, r.simulated_us, r.digest))
 
 
 def merge(sources: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str]) -> Database:
-    """Write the union of databases to `into` (which may be a source); order of sources doesn't matter."""
+    """Write the union of databases to `into` (which may be a source); order of sources doesn't
+    matter.
+    """
     target = Path(into)
     with _locked(target):
         records: dict[str, Record] = {}
@@ -175,8 +180,9 @@ def _check_schema(schema: Any, path: Path) -> None:
     if isinstance(schema, int) and schema > RECORD_SCHEMA:
         raise DatabaseError(
             f"the database has schema {schema}, this akg_py reads up to {RECORD_SCHEMA}",
-            where=str(path), hint="upgrade akg_py, or use another database file",
-        )  # fmt: skip
+            where=str(path),
+            hint="upgrade akg_py, or use another database file",
+        )
 
 
 def _foreign(path: Path) -> DatabaseError:

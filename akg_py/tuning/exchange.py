@@ -1,4 +1,6 @@
-"""Records for people and other tools: text with the schedule as te calls, and self-contained JSON."""
+"""Records for people and other tools: text with the schedule as te calls, and self-contained
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ def describe(record: Record) -> str:
         lines.append(f"  closed form {costs['predicted_us']:,.2f} us")
     t = record.trials
     lines.append(
-        f"  {t.get('completed', 0)} trials ({t.get('failed', 0)} failed) of {t.get('space', 0):,} configs, "
+        f"  {t.get('completed', 0)} trials ({t.get('failed', 0)} failed) "
+        f"of {t.get('space', 0):,} configs, "
         f"seed {record.seed}; values checked: {record.verified or 'no'}"
     )
     lines.append("  " + " ".join(f"{k}={v}" for k, v in record.config.items()))

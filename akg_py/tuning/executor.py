@@ -1,8 +1,10 @@
-"""A pool of worker processes that survives its workers: `concurrent.futures.Executor` over subprocesses.
+"""A pool of worker processes that survives its workers: `concurrent.futures.Executor` over
+subprocesses.
 
-A job is an importable function and JSON data, never code. Each worker is a fresh interpreter that speaks
-JSON lines; it ends by itself when its parent is gone. A worker that crashes, exits or takes too long
-loses its own job only: the job's future gets a `WorkerError` with the reason, and a new worker starts.
+A job is an importable function and JSON data, never code. Each worker is a fresh interpreter that
+speaks JSON lines; it ends by itself when its parent is gone. A worker that crashes, exits or
+takes too long loses its own job only: the job's future gets a `WorkerError` with the reason, and
+a new worker starts.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ class WorkerPool(Executor):
     """Runs jobs in `workers` processes.
 
     Args:
-        timeout_seconds: limit for one job, from the moment the worker begins to work on it (imports and
-            waiting in the queue don't count); None for no limit.
+        timeout_seconds: limit for one job, from the moment the worker begins to work on it
+            (imports and waiting in the queue don't count); None for no limit.
         start_seconds: limit for the start of a worker and the import of a job's function.
 
     A job's error arrives as the AkgError that it was, as InternalError for anything else, or as
@@ -138,7 +140,7 @@ class _Worker:
 
     def _start(self) -> None:
         self.stop()
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `stop`)
         self._answers = queue.SimpleQueue()
         env = {
             **os.environ,
@@ -149,8 +151,11 @@ class _Worker:
             env.setdefault(name, "1")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "akg_py.tuning.worker"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=env,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=env,
+        )
         threading.Thread(
             target=_read_lines, args=(self.process.stdout, self._answers), daemon=True
         ).start()
@@ -249,6 +254,6 @@ def describe_error(error: BaseException) -> dict[str, str]:
 
 def _rebuild_error(data: dict[str, str]) -> AkgError:
     kinds: dict[str, type[AkgError]] = {"WorkerError": WorkerError}
-    kind = kinds.get(data["kind"]) or getattr(errors, data["kind"], AkgError)
-    result: AkgError = kind(data["message"], where=data["where"] or "worker", hint=data["hint"])
+    kind: type[AkgError] = kinds.get(data["kind"]) or getattr(errors, data["kind"], AkgError)
+    result = kind(data["message"], where=data["where"] or "worker", hint=data["hint"])
     return result

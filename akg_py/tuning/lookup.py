@@ -1,7 +1,8 @@
-"""From a database back to a schedule: exact record, else the default config, and the answer says which.
+"""From a database back to a schedule: exact record, else the default config, and the answer says
+which.
 
-A record's trace is replayed where its names fit the user's graph; where the user named tensors or axes
-differently, the schedule function is called again with the record's config.
+A record's trace is replayed where its names fit the user's graph; where the user named tensors or
+axes differently, the schedule function is called again with the record's config.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Answer:
 
     Attributes:
         step: `exact` (a record of this workload and target) or `default`.
-        note: one line for people: which record, or why there is none; whether its device model is older.
+        note: one line for people: which record, or why there is none; whether its device model is
+            older.
         record: the record used, if any.
     """
 

@@ -1,8 +1,8 @@
 """Jobs of worker processes: build one config and time it; run a winner and check its values.
 
-A job is plain data (workload text, target, config, files of the user's operators), so that it can go to
-any process or machine. Imports and compilation of the engines happen in `warm_up`, before the clock of
-a trial starts.
+A job is plain data (workload text, target, config, files of the user's operators), so that it can
+go to any process or machine. Imports and compilation of the engines happen in `warm_up`, before
+the clock of a trial starts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,11 @@ def measure(job: Job) -> dict[str, Any]:
         `seconds`, and of the cost `bound`, `interval_us`, `busy`.
     """
     kernel, workload = _build(job)
-    cost = kernel.time() if is_simulated(job["target"]) else kernel.time(*_inputs(workload, job["seed"])[0])
+    cost = (
+        kernel.time()
+        if is_simulated(job["target"])
+        else kernel.time(*_inputs(workload, job["seed"])[0])
+    )
     return {
         "seconds": float(cost.seconds),
         "bound": str(cost.bound),
@@ -66,7 +70,8 @@ def verify(job: Job) -> dict[str, Any]:
     """Run a config at its full shape and compare its values with the oracle.
 
     Returns:
-        `how` it was checked, `wrong` (empty, or what differs), and the `trace` of the full schedule.
+        `how` it was checked, `wrong` (empty, or what differs), and the `trace` of the full
+        schedule.
     """
     kernel, workload = _build(job)
     operator = workload.operator

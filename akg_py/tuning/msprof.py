@@ -1,7 +1,9 @@
-"""Workloads from profiles: msprof's `op_summary_*.csv` and the PyTorch profiler's `kernel_details.csv`.
+"""Workloads from profiles: msprof's `op_summary_*.csv` and the PyTorch profiler's
+`kernel_details.csv`.
 
 One row is one launch. Rows of operators that akg_py has become workloads, counted; all others are
-listed with their number of launches. Columns are found by name, since they vary with the metric set.
+listed with their number of launches. Columns are found by name, since they vary with the metric
+set.
 """
 
 from __future__ import annotations
@@ -19,9 +21,15 @@ from akg_py.tuning.worklist import Entry, Worklist
 Shape = tuple[int, ...]
 _TYPE = ("OP Type", "Type", "Op Type")
 _DTYPES = {
-    "FLOAT16": "float16", "FLOAT": "float32", "FLOAT32": "float32", "BF16": "bfloat16", "BFLOAT16": "bfloat16",
-    "INT32": "int32", "INT8": "int8", "DOUBLE": "float64",
-}  # fmt: skip
+    "FLOAT16": "float16",
+    "FLOAT": "float32",
+    "FLOAT32": "float32",
+    "BF16": "bfloat16",
+    "BFLOAT16": "bfloat16",
+    "INT32": "int32",
+    "INT8": "int8",
+    "DOUBLE": "float64",
+}
 _PLAIN_FORMATS = {"ND", "NCHW", "NHWC", "", "NULL", "N/A"}
 
 
@@ -104,15 +112,32 @@ def _common_extent(a: Shape, b: Shape, m: int, n: int) -> int:
 
 
 _CONVERT: dict[str, Callable[[Launch, str], str]] = {
-    "matmul": _matmul, "matmulv2": _matmul, "matmulv3": _matmul, "matmulcommon": _matmul,
-    "batchmatmul": _batch_matmul, "batchmatmulv2": _batch_matmul, "batchmatmulv3": _batch_matmul,
-    "softmaxv2": _rows("softmax"), "softmax": _rows("softmax"),
-    "layernorm": _rows("layer_norm"), "layernormv2": _rows("layer_norm"), "layernormv3": _rows("layer_norm"),
-    "layernormv4": _rows("layer_norm"), "rmsnorm": _rows("rms_norm"), "gelu": _rows("gelu"),
-    "fastgelu": _rows("gelu"), "geluv2": _rows("gelu"), "relu": _rows("relu"), "sigmoid": _rows("sigmoid"),
-    "swish": _rows("silu"), "silu": _rows("silu"), "add": _binary("add"), "addv2": _binary("add"),
-    "mul": _binary("mul"), "biasadd": _binary("add"),
-}  # fmt: skip
+    "matmul": _matmul,
+    "matmulv2": _matmul,
+    "matmulv3": _matmul,
+    "matmulcommon": _matmul,
+    "batchmatmul": _batch_matmul,
+    "batchmatmulv2": _batch_matmul,
+    "batchmatmulv3": _batch_matmul,
+    "softmaxv2": _rows("softmax"),
+    "softmax": _rows("softmax"),
+    "layernorm": _rows("layer_norm"),
+    "layernormv2": _rows("layer_norm"),
+    "layernormv3": _rows("layer_norm"),
+    "layernormv4": _rows("layer_norm"),
+    "rmsnorm": _rows("rms_norm"),
+    "gelu": _rows("gelu"),
+    "fastgelu": _rows("gelu"),
+    "geluv2": _rows("gelu"),
+    "relu": _rows("relu"),
+    "sigmoid": _rows("sigmoid"),
+    "swish": _rows("silu"),
+    "silu": _rows("silu"),
+    "add": _binary("add"),
+    "addv2": _binary("add"),
+    "mul": _binary("mul"),
+    "biasadd": _binary("add"),
+}
 
 
 def read_profile(text: str, origin: str) -> Worklist:
@@ -126,14 +151,16 @@ def read_profile(text: str, origin: str) -> Worklist:
     type_column = next((header.index(name) for name in _TYPE if name in header), None)
     if type_column is None:
         raise SpaceError(
-            "not a profile: no column 'OP Type' or 'Type'", where=origin,
+            "not a profile: no column 'OP Type' or 'Type'",
+            where=origin,
             hint="give op_summary_*.csv of msprof or kernel_details.csv of the PyTorch profiler",
-        )  # fmt: skip
+        )
     if "Input Shapes" not in header or "Output Shapes" not in header:
         raise SpaceError(
-            "this profile has no shapes, so there is nothing to tune", where=origin,
-            hint="profile again with record_shapes=True, or take op_summary of a level that records them",
-        )  # fmt: skip
+            "this profile has no shapes, so there is nothing to tune",
+            where=origin,
+            hint="profile again with record_shapes=True, or take an op_summary that has them",
+        )
     result = Worklist(origin)
     counts: dict[str, tuple[int, str, int]] = {}
     skipped: dict[tuple[str, str], int] = {}
@@ -169,9 +196,12 @@ def read_profile(text: str, origin: str) -> Worklist:
 
 def _convert(kind: str, row: dict[str, str]) -> str:
     launch = Launch(
-        kind, _shapes(row["Input Shapes"]), _shapes(row["Output Shapes"]),
-        tuple(_split(row.get("Input Data Types", ""))), tuple(_split(row.get("Input Formats", ""))),
-    )  # fmt: skip
+        kind,
+        _shapes(row["Input Shapes"]),
+        _shapes(row["Output Shapes"]),
+        tuple(_split(row.get("Input Data Types", ""))),
+        tuple(_split(row.get("Input Formats", ""))),
+    )
     convert = _CONVERT.get(kind.lower())
     if convert is None:
         raise _Skip("no such operator in akg_py")

@@ -1,9 +1,11 @@
-"""Which configs to measure next: closed-form ranking, then what the measurements say about its errors.
+"""Which configs to measure next: closed-form ranking, then what the measurements say about its
+errors.
 
-The feasible space is enumerated, so a proposal is a row of it. The first batch is the default config
-and the best-ranked configs, kept apart from each other. Later batches come from a model of
+The feasible space is enumerated, so a proposal is a row of it. The first batch is the default
+config and the best-ranked configs, kept apart from each other. Later batches come from a model of
 log(measured / predicted), learned on all measurements so far, plus neighbours of the best config.
-Everything is a function of (seed, measurements), so a resumed run proposes what the first one would have.
+Everything is a function of (seed, measurements), so a resumed run proposes what the first one
+would have.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akg_py.cost.space import BoundSpace, Config
+from akg_py.tuning.residual import Residual
 
-POOL = 20_000  # best-ranked rows that the model looks at
+POOL = 8_000  # best-ranked rows that the model looks at
+MAX_LEARN = 500  # measurements that the model learns from
+OPTIMISM = 0.5  # standard deviations by which an unknown config is favoured
 MIN_LEARN = 8  # measurements before the model is asked
 LOCAL_MOVES = 2  # of each batch
 
@@ -50,6 +55,10 @@ class Proposer:
         names = list(self.columns)
         raw = np.stack([self.columns[n] for n in names], axis=1) if names else np.zeros((1, 0))
         self.features = np.log2(np.abs(raw) + 1.0)
+        self._scaled = self.features / np.maximum(self.features.std(axis=0), 1e-9)
+        rest = self.order[POOL:]
+        spread = rest[:: max(1, len(rest) // (POOL // 4))]  # so that it sees every region
+        self._pool = np.concatenate([self.order[:POOL], spread])
         self._row_of = (
             {tuple(row): n for n, row in enumerate(raw.tolist())} if self.size <= 1 << 16 else None
         )
@@ -60,7 +69,7 @@ class Proposer:
         knobs = self.space.space.knobs
         try:
             values = [(k, config[k.name]) for k in knobs]
-            key = tuple(k.values.index(v) if k.is_text else v for k, v in values)  # type: ignore[arg-type]
+            key = tuple(k.values.index(v) if k.is_text else v for k, v in values)
         except (KeyError, ValueError):
             return None
         if self._row_of is not None:
@@ -84,23 +93,20 @@ class Proposer:
         wanted = self.batch - len(rows)
         if self.random:
             return rows + self._fill(taken | set(rows), wanted)
-        if len(good) < MIN_LEARN:
+        if len(measured) < MIN_LEARN:
             rows += self._diverse(taken | set(rows), wanted)
         else:
-            score = self._score(measured, good, number)
+            score = self._score(measured, good)
             moves = self._neighbours(good, score, taken, min(LOCAL_MOVES, wanted))
             rows += moves
             rows += self._top(score, taken | set(rows), self.batch - len(rows))
         rows += self._fill(taken | set(rows), self.batch - len(rows))
         return rows
 
-    def _pool(self) -> NDArray[np.int64]:
-        return self.order[:POOL]
-
     def _diverse(self, taken: set[int], count: int) -> list[int]:
         """The best-ranked rows, each at some distance from those chosen before."""
         chosen: list[int] = []
-        pool = self._pool()[:2000]
+        pool = self._pool[:2000]
         for least in (2.0, 1.0, 0.0):
             for row in pool:
                 if len(chosen) >= count:
@@ -117,26 +123,20 @@ class Proposer:
         return chosen
 
     def _score(
-        self, measured: Mapping[int, float | None], good: Mapping[int, float], number: int
+        self, measured: Mapping[int, float | None], good: Mapping[int, float]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Expected log seconds of the rows in the pool (sorted rows, scores)."""
-        from sklearn.ensemble import ExtraTreesRegressor  # type: ignore[import-untyped]
-
-        known = sorted(measured)
+        """Optimistic log seconds of the rows in the pool (sorted rows, scores)."""
+        known = sorted(measured)[-MAX_LEARN:]
         log_predicted = np.log(np.maximum(self.predicted, 1e-12))
         log_predicted[~np.isfinite(log_predicted)] = 50.0
-        worst = max(math.log(t) - log_predicted[r] for r, t in good.items())
-        residual = [
-            math.log(good[r]) - log_predicted[r] if r in good else worst + math.log(2)
-            for r in known
-        ]
-        model = ExtraTreesRegressor(
-            n_estimators=40, random_state=self.seed * 1009 + number, n_jobs=1
-        )
-        inputs = np.concatenate([self.features, log_predicted[:, None]], axis=1)
-        model.fit(inputs[known], residual)
-        rows = np.unique(np.concatenate([self._pool(), np.asarray(known)]))
-        return rows, log_predicted[rows] + model.predict(inputs[rows])
+        seen = [math.log(good[r]) - log_predicted[r] for r in known if r in good]
+        worst = max(seen, default=0.0) + math.log(2)  # what a failure counts as
+        errors = [math.log(good[r]) - log_predicted[r] if r in good else worst for r in known]
+        prior = float(np.median(seen)) if seen else 0.0
+        model = Residual(self._scaled[known], np.asarray(errors), prior)
+        rows = np.unique(np.concatenate([self._pool, np.asarray(sorted(measured))]))
+        mean, deviation = model.predict(self._scaled[rows])
+        return rows, log_predicted[rows] + mean - OPTIMISM * deviation
 
     def _top(
         self, score: tuple[NDArray[np.int64], NDArray[np.float64]], taken: set[int], count: int

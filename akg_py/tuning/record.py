@@ -1,8 +1,8 @@
 """Records: what a tuning run found out about one workload on one target, as plain data.
 
 A record names its question (workload, target), the answer (config and trace), the evidence (costs,
-baseline, trials, how values were verified) and the circumstances (versions, device constants). It is
-JSON, and its digest is its identity.
+baseline, trials, how values were verified) and the circumstances (versions, device constants). It
+is JSON, and its digest is its identity.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Record:
         key: digest of the canonical graph: the identity of the question, with `target`.
         trace: JSON steps of the complete schedule; replays with `te.replay`.
         config: knob values the trace was made from.
-        costs: `predicted_us` (closed form), `simulated_us`, and the simulation's breakdown: `bound`,
-            `peak_share`, `interval_us`.
+        costs: `predicted_us` (closed form), `simulated_us`, and the simulation's breakdown:
+            `bound`, `peak_share`, `interval_us`.
         baseline: `config` and `simulated_us` of the default schedule.
         trials: `completed`, `failed` and `space` (number of feasible configs).
         verified: how the values were checked: `full`, `sampled: ...`.
@@ -74,7 +74,9 @@ class Record:
 
     @staticmethod
     def from_json(data: Any) -> Record:
-        """The record in `data`; unknown fields are ignored, missing or mistyped ones are an error."""
+        """The record in `data`; unknown fields are ignored, missing or mistyped ones are an
+        error.
+        """
         if not isinstance(data, dict):
             raise DatabaseError("a record is a JSON object", where="")
         known = {f.name: f.type for f in fields(Record)}

@@ -1,7 +1,7 @@
 """Tuning a list of workloads with one pool of workers, one database and one time budget.
 
-Each workload gets an equal share of the time that is left, so that an early finish helps the others. A
-workload that fails keeps its reason and the others go on.
+Each workload gets an equal share of the time that is left, so that an early finish helps the
+others. A workload that fails keeps its reason and the others go on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The optuna side of tuning: a study in a journal file, our proposals as its sampler, ask and tell.
 
 The journal is the truth about what was measured: every trial carries its config, its seconds or its
-failure. After a kill, trials that were asked but not told are measured again under their own numbers,
-so that none is lost and none repeated.
+failure. After a kill, trials that were asked but not told are measured again under their own
+numbers, so that none is lost and none repeated.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ def distributions(space: BoundSpace) -> dict[str, BaseDistribution]:
 
 
 class _OwnLock(JournalFileOpenLock):
-    """No lock: the whole journal is locked by `open_study` already, with a lock that a kill releases."""
+    """No lock: the whole journal is locked by `open_study` already, with a lock that a kill
+    releases.
+    """
 
     def __init__(self) -> None:
         pass
@@ -132,15 +134,19 @@ class Search:
         """All finished trials, by number."""
         return [
             Trial(
-                t.number, Config(t.user_attrs["config"]), t.value if t.state == TrialState.COMPLETE else None,
+                t.number,
+                Config(t.user_attrs["config"]),
+                t.value if t.state == TrialState.COMPLETE else None,
                 t.user_attrs.get("failure", ""),
             )
             for t in self.study.get_trials(deepcopy=False)
             if t.state in _DONE and "config" in t.user_attrs
-        ]  # fmt: skip
+        ]
 
     def interrupted(self) -> list[tuple[int, Config]]:
-        """Trials that an earlier run asked for and never told, to be measured under their old numbers."""
+        """Trials that an earlier run asked for and never told, to be measured under their old
+        numbers.
+        """
         found = []
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if self.sampler != "tpe":  # the kill may have come before the parameters were stored
@@ -225,7 +231,8 @@ def open_search(
     first: Sequence[Config] = (),
     batch: int = 8,
 ) -> Iterator[Search]:
-    """The study `name` in a journal file (made if new; in memory if None), with proposals for `space`.
+    """The study `name` in a journal file (made if new; in memory if None), with proposals for
+    `space`.
 
     Raises:
         SpaceError: unknown sampler, or no feasible config.
@@ -298,10 +305,10 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float:
     """Rank correlation of two equally long sequences; NaN for fewer than three."""
     if len(a) < 3:
         return math.nan
+    if np.ptp(np.asarray(a)) == 0 or np.ptp(np.asarray(b)) == 0:
+        return math.nan
     ranks = [
         np.argsort(np.argsort(np.asarray(x), kind="stable"), kind="stable").astype(float)
         for x in (a, b)
     ]
-    if np.ptp(ranks[0]) == 0 or np.ptp(ranks[1]) == 0:
-        return math.nan
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

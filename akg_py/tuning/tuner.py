@@ -1,8 +1,8 @@
 """The tuner: from a workload to the best schedule found, as a record in a database.
 
-The feasible space is ranked in closed form; an optuna study, kept in a journal file, asks for batches of
-configs; workers build and time them; the winner's values are checked; a record is appended. Killed at
-any moment, the same call goes on where it stopped.
+The feasible space is ranked in closed form; an optuna study, kept in a journal file, asks for
+batches of configs; workers build and time them; the winner's values are checked; a record is
+appended. Killed at any moment, the same call goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def tune(
         what: output tensor(s), workload text, or a Workload; an operator must declare it.
         trials: configs to measure, those of earlier, interrupted runs included.
         database: file that the record is appended to; None keeps nothing.
-        storage: optuna journal of the trials; by default `database` + `.trials` (in memory without one).
+        storage: optuna journal of the trials; by default `database` + `.trials` (in memory
+            without one).
         seed: of the search; equal seeds propose equal configs, whatever the number of workers.
         workers: processes; by default one per core, and one in all where times are measured.
         timeout: seconds for one trial, from the start of its work.
@@ -152,9 +153,14 @@ def tune_task(
         storage = journal_path(database)
     default = task.default
     with open_search(
-        task.space, _study_name(task, options), storage, seed=options.seed, sampler=options.sampler,
-        first=(default,), batch=BATCH,
-    ) as search:  # fmt: skip
+        task.space,
+        _study_name(task, options),
+        storage,
+        seed=options.seed,
+        sampler=options.sampler,
+        first=(default,),
+        batch=BATCH,
+    ) as search:
         details: dict[str, dict[str, Any]] = {}
         try:
             _run_trials(task, search, pool, options, default, details)
@@ -172,9 +178,14 @@ def tune_task(
 def _study_name(task: library.Task, options: Options) -> str:
     """A study answers one question in one way; another device model or space starts afresh."""
     parts = [
-        task.workload.text, task.workload.digest, task.target.name, f"space={task.space.space.digest}",
-        f"device={library.device_digest(task.target)}", f"sampler={options.sampler}", f"seed={options.seed}",
-    ]  # fmt: skip
+        task.workload.text,
+        task.workload.digest,
+        task.target.name,
+        f"space={task.space.space.digest}",
+        f"device={library.device_digest(task.target)}",
+        f"sampler={options.sampler}",
+        f"seed={options.seed}",
+    ]
     return " ".join(parts)
 
 
@@ -255,9 +266,14 @@ def _progress(
     base = next((t.seconds for t in trials if t.config == default), None)
     failures = [t.failure for t in trials if t.failure]
     return Progress(
-        task.workload.text, len(trials), len(failures), options.trials, min(times) * 1e6 if times else None,
-        None if base is None else base * 1e6, failures[-1] if failures else "",
-    )  # fmt: skip
+        task.workload.text,
+        len(trials),
+        len(failures),
+        options.trials,
+        min(times) * 1e6 if times else None,
+        None if base is None else base * 1e6,
+        failures[-1] if failures else "",
+    )
 
 
 def _ranked(trials: list[Trial]) -> list[Trial]:
@@ -292,9 +308,10 @@ def _verified_record(
             continue
         return _record(task, trials, trial, options, default, details, check["trace"], check["how"])
     raise SpaceError(
-        f"{task.workload}: none of the {len(wrong)} fastest configs could be verified; the fastest: {wrong[0]}",
+        f"{task.workload}: none of the {len(wrong)} fastest configs could be verified; "
+        f"the fastest: {wrong[0]}",
         hint="this is a fault of the schedule or of akg_py: please report it",
-    )  # fmt: skip
+    )
 
 
 def _nothing_works(task: library.Task, trials: list[Trial]) -> SpaceError:
@@ -310,9 +327,10 @@ def _nothing_works(task: library.Task, trials: list[Trial]) -> SpaceError:
         f"{n} x {kind}" for kind, n in sorted(reasons.items(), key=lambda item: -item[1])
     )
     return SpaceError(
-        f"{task.workload}: all {len(trials)} configs failed ({kinds}); the first, {first.config}: {first.failure}",
+        f"{task.workload}: all {len(trials)} configs failed ({kinds}); "
+        f"the first, {first.config}: {first.failure}",
         hint="loosen the space or mend the schedule; the journal has the reason of every trial",
-    )  # fmt: skip
+    )
 
 
 def _interrupted_record(
@@ -357,20 +375,30 @@ def _record(
     elif base is not None:
         baseline["failure"] = base.failure
     return Record(
-        workload=task.workload.text, key=task.workload.digest, target=task.target.name, config=dict(winner.config),
-        trace=trace, costs=costs, baseline=baseline,
+        workload=task.workload.text,
+        key=task.workload.digest,
+        target=task.target.name,
+        config=dict(winner.config),
+        trace=trace,
+        costs=costs,
+        baseline=baseline,
         trials={
             "completed": sum(t.seconds is not None for t in trials),
             "failed": sum(t.seconds is None for t in trials),
             "space": len(task.space),
         },
-        seed=options.seed, verified=verified, device=library.device_digest(task.target),
-        space=task.space.space.digest, versions=_versions(task),
-    )  # fmt: skip
+        seed=options.seed,
+        verified=verified,
+        device=library.device_digest(task.target),
+        space=task.space.space.digest,
+        versions=_versions(task),
+    )
 
 
 def peak_share(task: library.Task, seconds: float) -> float:
-    """Share of the device's peak: of the cube for products, of copies to and from GM for vector kernels."""
+    """Share of the device's peak: of the cube for products, of copies to and from GM for vector
+    kernels.
+    """
     peak = library.peak_rates(task.target)
     sizes = library.workload_sizes(task.workload)
     operator = task.workload.operator

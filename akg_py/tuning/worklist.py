@@ -1,7 +1,7 @@
 """Lists of workloads: from text, TOML or JSON files, profiles, and the lists that ship with akg_py.
 
-A list entry is a workload with a weight (how often one run of the model launches it). A bad entry never
-hides the good ones: it becomes a problem with its place, and the caller decides what to do.
+A list entry is a workload with a weight (how often one run of the model launches it). A bad entry
+never hides the good ones: it becomes a problem with its place, and the caller decides what to do.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def shipped_lists() -> list[str]:
 
 
 def read(what: str) -> Worklist:
-    """Read workload text, a file (`.toml`, `.json`, `.csv` of msprof, else one workload a line), or a shipped list.
+    """Read workload text, a file (`.toml`, `.json`, `.csv` of msprof, else one workload a line),
+    or a shipped list.
 
     Raises:
         SpaceError: nothing of the kind, an unreadable file, or not a single good workload in it.
@@ -97,9 +98,10 @@ def read(what: str) -> Worklist:
         near = get_close_matches(what, known, 2, 0.4)
         raise SpaceError(
             f"{what!r} is no workload, file or shipped list",
-            hint=f"did you mean {' or '.join(near)}?" if near
+            hint=f"did you mean {' or '.join(near)}?"
+            if near
             else f"lists: {', '.join(known)}; or text such as matmul:m=1024,n=2048,k=512",
-        )  # fmt: skip
+        )
     if not result.entries:
         detail = "\n".join(f"  {p}" for p in result.problems[:5])
         detail += "".join(f"\n  skipped {n} x {kind}: {why}" for kind, n, why in result.skipped[:5])
@@ -153,7 +155,9 @@ def read_toml(text: str, origin: str) -> Worklist:
 
 
 def read_json(text: str, origin: str) -> Worklist:
-    """A JSON list of texts or of objects with `workload`, `count`, `note`; or an object with `workloads`."""
+    """A JSON list of texts or of objects with `workload`, `count`, `note`; or an object with
+    `workloads`.
+    """
     try:
         table = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from akg_py import te
 from akg_py.schedules.ascend.matmul import matmul
+
+from akg_py import te
 
 
 def batch_matmul(s: te.Schedule, config: Any) -> None:

@@ -1,6 +1,8 @@
-"""Matrix product on cube cores: C blocks in L0C, dealt to cores; A and B chunks through L1 to L0A, L0B.
+"""Matrix product on cube cores: C blocks in L0C, dealt to cores; A and B chunks through L1 to
+L0A, L0B.
 
-Serves C = A @ B with a final element-wise stage (a conversion) that leaves with the copy out of L0C.
+Serves C = A @ B with a final element-wise stage (a conversion) that leaves with the copy out of
+L0C.
 """
 
 from typing import Any
@@ -11,7 +13,9 @@ SERVES = ("matmul",)
 
 
 def matmul(s: te.Schedule, config: Any) -> None:
-    """Two-level k split: L1 chunks of step_a (step_b) L0 chunks; the larger step is the outer loop."""
+    """Two-level k split: L1 chunks of step_a (step_b) L0 chunks; the larger step is the outer
+    loop.
+    """
     out = s.outputs[0]
     if out.op.reduce_axis:  # no conversion stage: the product leaves as it is
         acc = s.cache_write(out, "L0C")

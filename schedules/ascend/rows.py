@@ -1,4 +1,4 @@
-"""Row kernels on vector cores: whole rows in UB, every intermediate too; rows are dealt to cores."""
+"""Row kernels on vector cores: whole rows and every intermediate in UB; rows go to the cores."""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""Matrix product on a CPU: blocks of rows in parallel, an accumulator tile in registers and cache."""
+"""Matrix product on a CPU: blocks of rows in parallel, an accumulator tile in registers and
+cache.
+"""
 
 from typing import Any
 

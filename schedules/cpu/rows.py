@@ -1,4 +1,6 @@
-"""Row kernels on a CPU: rows in parallel, every intermediate computed per row, columns in vector lanes."""
+"""Row kernels on a CPU: rows in parallel, every intermediate computed per row, columns in vector
+lanes.
+"""
 
 from typing import Any
 

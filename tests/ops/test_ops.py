@@ -10,14 +10,27 @@ from akg_py.errors import ExpressionError
 from akg_py.ops import Workload
 
 TEXTS = [
-    "matmul:m=8,n=16,k=5,dtype=float16", "matmul:m=3,n=2,k=4,dtype=float32", "batch_matmul:b=2,m=3,n=4,k=5,dtype=float16",
-    "softmax:shape=4x9,dtype=float16", "softmax:shape=3x7,dtype=float32", "layer_norm:shape=4x8,dtype=float32",
-    "layer_norm:shape=4x8,dtype=float16", "layer_norm_gelu:shape=4x8,dtype=float16", "rms_norm:shape=4x8,dtype=float16",
-    "gelu:shape=8x8,dtype=float16", "gelu:shape=8x8,form=erf,dtype=float32", "relu:shape=3x3,dtype=float16",
-    "sigmoid:shape=3x3,dtype=float16", "silu:shape=3x3,dtype=float32", "swiglu:shape=3x3,dtype=float16",
-    "add:shape=5x7,dtype=float16", "mul:shape=5x7,dtype=int32", "bias_add:shape=5x7,dtype=float16",
-    "scale_shift:shape=5x7,dtype=float16", "scale_shift:shape=5x7,scale=3,shift=-1,dtype=float32",
-]  # fmt: skip
+    "matmul:m=8,n=16,k=5,dtype=float16",
+    "matmul:m=3,n=2,k=4,dtype=float32",
+    "batch_matmul:b=2,m=3,n=4,k=5,dtype=float16",
+    "softmax:shape=4x9,dtype=float16",
+    "softmax:shape=3x7,dtype=float32",
+    "layer_norm:shape=4x8,dtype=float32",
+    "layer_norm:shape=4x8,dtype=float16",
+    "layer_norm_gelu:shape=4x8,dtype=float16",
+    "rms_norm:shape=4x8,dtype=float16",
+    "gelu:shape=8x8,dtype=float16",
+    "gelu:shape=8x8,form=erf,dtype=float32",
+    "relu:shape=3x3,dtype=float16",
+    "sigmoid:shape=3x3,dtype=float16",
+    "silu:shape=3x3,dtype=float32",
+    "swiglu:shape=3x3,dtype=float16",
+    "add:shape=5x7,dtype=float16",
+    "mul:shape=5x7,dtype=int32",
+    "bias_add:shape=5x7,dtype=float16",
+    "scale_shift:shape=5x7,dtype=float16",
+    "scale_shift:shape=5x7,scale=3,shift=-1,dtype=float32",
+]
 
 
 def _erf(x):

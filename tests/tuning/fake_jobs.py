@@ -1,4 +1,6 @@
-"""Stand-ins for building and timing: a rippled version of the closed form, and jobs that misbehave."""
+"""Stand-ins for building and timing: a rippled version of the closed form, and jobs that
+misbehave.
+"""
 
 import hashlib
 import os

@@ -145,7 +145,7 @@ def test_newer_schema_is_refused_for_reading_and_appending(path):
     Database(path)
     stale = Database(path)
     path.write_text('{"akg_py_database": 99}\n')
-    with pytest.raises(DatabaseError, match="schema 99.*reads up to 1") as info:
+    with pytest.raises(DatabaseError, match=r"schema 99.*reads up to 1") as info:
         Database(path)
     assert "upgrade" in info.value.hint
     with pytest.raises(DatabaseError, match="schema 99"):
@@ -197,7 +197,8 @@ def test_two_processes_append_at_once(path):
         from akg_py.tuning.record import Record
         database = Database(sys.argv[1])
         for n in range(40):
-            database.append(Record("w", "k", "t", {"n": n, "who": sys.argv[2]}, [], {"simulated_us": n + 1.0}))
+            config = {"n": n, "by": sys.argv[2]}
+            database.append(Record("w", "k", "t", config, [], {"simulated_us": 1.0}))
         """)
     runs = [subprocess.Popen([sys.executable, "-c", script, str(path), who]) for who in "ab"]
     assert [run.wait() for run in runs] == [0, 0]

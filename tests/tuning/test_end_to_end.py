@@ -1,4 +1,6 @@
-"""From a declaration to a tuned schedule and back, with real builds, simulation and checks of values."""
+"""From a declaration to a tuned schedule and back, with real builds, simulation and checks of
+values.
+"""
 
 import os
 import subprocess
@@ -32,10 +34,15 @@ def database(tmp_path_factory):
 @pytest.mark.parametrize(
     "text",
     [
-        "matmul:m=96,n=80,k=48", "matmul:m=33,n=17,k=50,dtype=float32", "batch_matmul:b=3,m=32,n=48,k=16",
-        "softmax:shape=20x50", "layer_norm:shape=12x70,dtype=float32", "gelu:shape=30x100", "add:shape=7x33",
+        "matmul:m=96,n=80,k=48",
+        "matmul:m=33,n=17,k=50,dtype=float32",
+        "batch_matmul:b=3,m=32,n=48,k=16",
+        "softmax:shape=20x50",
+        "layer_norm:shape=12x70,dtype=float32",
+        "gelu:shape=30x100",
+        "add:shape=7x33",
     ],
-)  # fmt: skip
+)
 def test_tune_then_tuned(text, pool, database):
     record = akg.tune(text, "ascend910b3", trials=10, database=database, executor=pool)
     assert record.verified.startswith("full") and record.trials["completed"] >= 1
@@ -55,7 +62,10 @@ def _args(schedule, text):
 
 def test_names_of_the_user_do_not_matter(pool, database):
     akg.tune("matmul:m=64,n=64,k=64", "ascend910b3", trials=4, database=database, executor=pool)
-    left, right = te.placeholder((64, 64), "float16", name="left"), te.placeholder((64, 64), "float16", name="right")
+    left, right = (
+        te.placeholder((64, 64), "float16", name="left"),
+        te.placeholder((64, 64), "float16", name="right"),
+    )
     product = ops.matmul(left, right, name="product")
     answer = look_up(product, "ascend910b3", database=database)
     assert answer.step == "exact" and answer.record is not None
@@ -118,7 +128,7 @@ def test_wrong_values_are_seen(monkeypatch):
 OWN = """
 from akg_py import library, ops, te, tune
 
-@ops.register("own_scaled_add", [ops.shape(), ops.number("alpha", 2.0), ops.dtype()], about="x + alpha y")
+@ops.register("own_scaled_add", [ops.shape(), ops.number("alpha", 2.0), ops.dtype()])
 def scaled_add(shape, alpha, dtype):
     X, Y = te.placeholder(shape, dtype, name="X"), te.placeholder(shape, dtype, name="Y")
     return [X, Y], [te.compute(shape, lambda *i: X(*i) + Y(*i) * alpha, name="Z")]
@@ -147,14 +157,21 @@ def test_an_operator_of_ones_own(tmp_path):
     (tmp_path / "own.py").write_text(textwrap.dedent(OWN))
     env = {**os.environ, "PYTHONPATH": str(Path(akg.__file__).parent.parent)}
     run = subprocess.run(
-        [sys.executable, "own.py"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        [sys.executable, "own.py"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode == 0, run.stderr
     assert "'completed': 4, 'failed': 0" in run.stdout and "full" in run.stdout
 
 
 def test_cpu_target(tmp_path):
-    record = akg.tune("matmul:m=32,n=32,k=32,dtype=float32", "cpu", trials=4, database=None, workers=1)
+    record = akg.tune(
+        "matmul:m=32,n=32,k=32,dtype=float32", "cpu", trials=4, database=None, workers=1
+    )
     assert record.verified.startswith("full") and record.device == ""
 
 

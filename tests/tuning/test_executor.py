@@ -13,7 +13,7 @@ from akg_py.errors import CapacityError, InternalError
 from akg_py.tuning.executor import WorkerError, WorkerPool
 
 sys.path.insert(0, str(Path(__file__).parent))
-import worker_jobs as jobs  # noqa: E402
+import worker_jobs as jobs
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_other_errors_and_noise(pool):
 def test_timeout_counts_work_only():
     with WorkerPool(1, timeout_seconds=0.5) as p:
         slow, next_one = p.submit(jobs.hang, 30), p.submit(jobs.double, 3)
-        with pytest.raises(WorkerError, match="within 0.5 s"):
+        with pytest.raises(WorkerError, match=r"within 0\.5 s"):
             slow.result(60)
         assert next_one.result(60) == 6  # its wait and the new worker's start are not charged to it
 

@@ -6,11 +6,24 @@ from akg_py import library, ops, te
 from akg_py.errors import SpaceError, UnsupportedError
 
 SHAPES = [
-    "matmul:m=1024,n=2048,k=512", "matmul:m=1,n=1,k=1", "matmul:m=1000,n=3000,k=520,dtype=float32", "matmul:m=7,n=3,k=0",
-    "batch_matmul:b=96,m=128,n=128,k=64", "batch_matmul:b=1,m=1,n=1,k=17", "softmax:shape=4096x1024", "softmax:shape=1x1",
-    "layer_norm:shape=1024x768,dtype=float32", "layer_norm_gelu:shape=33x65", "rms_norm:shape=32x4096", "gelu:shape=1024x3072",
-    "add:shape=7x33", "add:shape=0x5", "bias_add:shape=1024x768", "swiglu:shape=32x11008", "relu:shape=131x127,dtype=float32",
-]  # fmt: skip
+    "matmul:m=1024,n=2048,k=512",
+    "matmul:m=1,n=1,k=1",
+    "matmul:m=1000,n=3000,k=520,dtype=float32",
+    "matmul:m=7,n=3,k=0",
+    "batch_matmul:b=96,m=128,n=128,k=64",
+    "batch_matmul:b=1,m=1,n=1,k=17",
+    "softmax:shape=4096x1024",
+    "softmax:shape=1x1",
+    "layer_norm:shape=1024x768,dtype=float32",
+    "layer_norm_gelu:shape=33x65",
+    "rms_norm:shape=32x4096",
+    "gelu:shape=1024x3072",
+    "add:shape=7x33",
+    "add:shape=0x5",
+    "bias_add:shape=1024x768",
+    "swiglu:shape=32x11008",
+    "relu:shape=131x127,dtype=float32",
+]
 
 
 @pytest.mark.parametrize("target", ["ascend910b3", "cpu"])
@@ -46,7 +59,7 @@ def test_user_mistakes():
     with pytest.raises(SpaceError, match="can't be 256 here"):
         task.apply({**task.default, "tile_m": 256})
     big = library.task("matmul:m=1024,n=1024,k=1024", "ascend910b3")
-    with pytest.raises(SpaceError, match="accumulators don't fit L0C.*tile_m = 256") as info:
+    with pytest.raises(SpaceError, match=r"accumulators don't fit L0C.*tile_m = 256") as info:
         big.apply({**big.default, "tile_m": 256, "tile_n": 512})
     assert info.value.hint
     X = te.placeholder((4, 4), "float32", name="X")
@@ -55,7 +68,10 @@ def test_user_mistakes():
 
 
 def test_hand_written_graphs_find_their_schedule():
-    A, B = te.placeholder((64, 32), "float16", name="left"), te.placeholder((32, 48), "float16", name="right")
+    A, B = (
+        te.placeholder((64, 32), "float16", name="left"),
+        te.placeholder((32, 48), "float16", name="right"),
+    )
     task = library.task(ops.matmul(A, B, name="product"), "ascend910b3")
     assert task.workload.text == "matmul:m=64,n=48,k=32,dtype=float16"
     assert "product" in str(task.apply())

@@ -6,14 +6,16 @@ from akg_py.errors import SpaceError
 from akg_py.tuning.worklist import read
 
 SUMMARY = (
-    "Step Id,Model ID,Task ID,Stream ID,Op Name,OP Type,Task Type,Start Time(us),Task Duration(us),Task Wait Time(us),"
-    "Block Dim,Mix Block Dim,HF32 Eligible,Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,"
-    "Output Formats,Context ID,aicore_time(us),aic_total_cycles,aiv_time(us),aiv_total_cycles"
+    "Step Id,Model ID,Task ID,Stream ID,Op Name,OP Type,Task Type,Start Time(us),"
+    "Task Duration(us),Task Wait Time(us),Block Dim,Mix Block Dim,HF32 Eligible,Input Shapes,"
+    "Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,Context ID,"
+    "aicore_time(us),aic_total_cycles,aiv_time(us),aiv_total_cycles"
 )
 DETAILS = (
-    "Step Id,Model ID,Task ID,Stream ID,Name,Type,OP State,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),"
-    "Block Dim,Mix Block Dim,HF32 Eligible,Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,"
-    "Output Formats,Context ID,aicore_time(us),aic_total_cycles,aic_mac_time(us),aic_mac_ratio"
+    "Step Id,Model ID,Task ID,Stream ID,Name,Type,OP State,Accelerator Core,Start Time(us),"
+    "Duration(us),Wait Time(us),Block Dim,Mix Block Dim,HF32 Eligible,Input Shapes,"
+    "Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,Context ID,"
+    "aicore_time(us),aic_total_cycles,aic_mac_time(us),aic_mac_ratio"
 )
 
 

@@ -1,4 +1,8 @@
-"""Search spaces: reading, enumeration, checks, defaults, estimates; every mistake has a place and a hint."""
+"""Search spaces: reading, enumeration, checks, defaults, estimates; every mistake has a place and
+a hint.
+"""
+
+import contextlib
 
 import numpy as np
 import pytest
@@ -52,10 +56,8 @@ def test_enumeration_equals_checking_every_point(space):
         for tile_m in range(16, 257, 16):
             for tile_n in (16, 32, 64, 128, 256):
                 config = {"order": order, "tile_m": tile_m, "tile_n": tile_n}
-                try:
+                with contextlib.suppress(SpaceError):
                     expected.add(space.check(config).digest)
-                except SpaceError:
-                    pass
     assert found == expected and len(found) == len(space)
 
 

@@ -1,4 +1,6 @@
-"""The search: seeds, failures, resume after a kill, determinism; timing is faked, processes are real."""
+"""The search: seeds, failures, resume after a kill, determinism; timing is faked, processes are
+real.
+"""
 
 import json
 import os
@@ -21,7 +23,7 @@ from akg_py.tuning.study import open_search
 from akg_py.tuning.tuner import Options, tune, tune_task
 
 sys.path.insert(0, str(Path(__file__).parent))
-import fake_jobs  # noqa: E402
+import fake_jobs
 
 MATMUL = "matmul:m=256,n=512,k=256"
 FAKE = Options(trials=24, objective=fake_jobs.ripple, check=fake_jobs.right)
@@ -35,7 +37,7 @@ class Inline(Executor):
 
     def submit(self, fn, /, *args, **kwargs):
         future = Future()
-        if fn.__module__ == "fake_jobs" and "ripple" in fn.__name__ or "fail" in fn.__name__:
+        if (fn.__module__ == "fake_jobs" and "ripple" in fn.__name__) or "fail" in fn.__name__:
             self.configs.append(tuple(sorted(args[0]["config"].items())))
         try:
             future.set_result(fn(*args, **kwargs))
@@ -56,7 +58,7 @@ def test_record_has_the_evidence(task, tmp_path):
     assert record.verified == "full" and record.device and record.space
     assert record.baseline["config"] == dict(task.default)
     assert record.speedup >= 1.0
-    assert record.costs["bound"] == "MTE2" and 0 < record.costs["peak_share"]
+    assert record.costs["bound"] == "MTE2" and record.costs["peak_share"] > 0
     assert Database(tmp_path / "t.jsonl").best(task.workload.digest, "ascend910b3") == record
 
 
@@ -143,10 +145,12 @@ def test_more_trials_go_on(task, tmp_path):
 
 
 def test_two_runs_on_one_journal_are_refused(task, tmp_path):
-    with open_search(task.space, "a", tmp_path / "j", seed=0):
-        with pytest.raises(DatabaseError, match="another process"):
-            with open_search(task.space, "a", tmp_path / "j", seed=0):
-                pass
+    with (
+        open_search(task.space, "a", tmp_path / "j", seed=0),
+        pytest.raises(DatabaseError, match="another process"),
+        open_search(task.space, "a", tmp_path / "j", seed=0),
+    ):
+        pass
 
 
 def test_unwritable_database_fails_before_the_search(task, tmp_path):
@@ -173,7 +177,8 @@ from akg_py.tuning.executor import WorkerPool
 from akg_py.tuning.tuner import Options, tune_task
 if __name__ == "__main__":
     task = library.task({workload!r}, "ascend910b3")
-    options = Options(trials=24, objective=fake_jobs.slow_ripple, check=fake_jobs.right, patience=99)
+    jobs = dict(objective=fake_jobs.slow_ripple, check=fake_jobs.right)
+    options = Options(trials=24, patience=99, **jobs)
     with WorkerPool(2) as pool:
         print("pids", *pool.pids, flush=True)
         record = tune_task(task, pool, options, database={database!r})

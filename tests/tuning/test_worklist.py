@@ -47,8 +47,9 @@ def test_one_bad_line_the_others_go_on(tmp_path):
 def test_toml_and_json(tmp_path):
     toml = tmp_path / "a.toml"
     toml.write_text(
-        'workloads = [{workload = "add:shape=4x8", count = 3}, "relu:shape=1x1", {workload = "nope:x=1"},'
-        ' {workload = "add:shape=1x1", cuont = 2}, {count = 1}, {workload = "relu:shape=2x2", count = 0}]'
+        'workloads = [{workload = "add:shape=4x8", count = 3}, "relu:shape=1x1",'
+        ' {workload = "nope:x=1"}, {workload = "add:shape=1x1", cuont = 2}, {count = 1},'
+        ' {workload = "relu:shape=2x2", count = 0}]'
     )
     worklist = read(str(toml))
     assert texts(worklist) == [
