@@ -110,7 +110,7 @@ def rms_norm(X: Tensor, gamma: Tensor, epsilon: float = 1e-5) -> Tensor:
     "softmax",
     [shape(), dtype()],
     about="along the last axis",
-    scratch=5,
+    scratch=2,
     flops=lambda a: 5 * math.prod(a["shape"]),
 )
 def _declare_softmax(shape: tuple[int, ...], dtype: str) -> Declaration:
@@ -130,7 +130,7 @@ def _declare_layer_norm(
     "layer_norm",
     [shape(), number("epsilon", 1e-5), dtype()],
     about="along the last axis, with gamma and beta",
-    scratch=4,
+    scratch=2,
     flops=lambda a: 8 * math.prod(a["shape"]),
 )
 def _declare_plain_layer_norm(shape: tuple[int, ...], epsilon: float, dtype: str) -> Declaration:
@@ -141,7 +141,7 @@ def _declare_plain_layer_norm(shape: tuple[int, ...], epsilon: float, dtype: str
     "layer_norm_gelu",
     [shape(), number("epsilon", 1e-5), dtype()],
     about="layer_norm and gelu in one kernel",
-    scratch=6,
+    scratch=3,
     flops=lambda a: 17 * math.prod(a["shape"]),
 )
 def _declare_layer_norm_gelu(shape: tuple[int, ...], epsilon: float, dtype: str) -> Declaration:
@@ -152,7 +152,7 @@ def _declare_layer_norm_gelu(shape: tuple[int, ...], epsilon: float, dtype: str)
     "rms_norm",
     [shape(), number("epsilon", 1e-5), dtype()],
     about="along the last axis, with gamma",
-    scratch=3,
+    scratch=1,
     flops=lambda a: 5 * math.prod(a["shape"]),
 )
 def _declare_rms_norm(shape: tuple[int, ...], epsilon: float, dtype: str) -> Declaration:

@@ -20,7 +20,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
 from akg_py import errors
 from akg_py.errors import AkgError, InternalError
@@ -253,7 +253,10 @@ def describe_error(error: BaseException) -> dict[str, str]:
 
 
 def _rebuild_error(data: dict[str, str]) -> AkgError:
-    kinds: dict[str, type[AkgError]] = {"WorkerError": WorkerError}
-    kind: type[AkgError] = kinds.get(data["kind"]) or getattr(errors, data["kind"], AkgError)
-    result = kind(data["message"], where=data["where"] or "worker", hint=data["hint"])
-    return result
+    kinds = {k.__name__: k for k in (WorkerError, *vars(errors).values()) if _is_kind(k)}
+    kind = kinds.get(data["kind"], AkgError)
+    return kind(data["message"], where=data["where"] or "worker", hint=data["hint"])
+
+
+def _is_kind(value: object) -> TypeGuard[type[AkgError]]:
+    return isinstance(value, type) and issubclass(value, AkgError)

@@ -1,8 +1,8 @@
 """A Gaussian process over knobs: what the closed form gets wrong, learned from a few measurements.
 
-Inputs are logarithms of knob values, outputs log(measured / predicted). Matern 5/2 kernel; its length
-and noise are the most likely ones of a small grid. Plain numpy, deterministic, a few milliseconds for
-hundreds of measurements.
+Inputs are logarithms of knob values, outputs log(measured / predicted). Matern 5/2 kernel; its
+length and noise are the most likely ones of a small grid. Plain numpy, deterministic, a few
+milliseconds for hundreds of measurements.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ NOISES = (1e-3, 3e-2)  # variance, as a share of the outputs' variance
 
 
 class Residual:
-    """The process fitted to `inputs` [n, d] and `outputs` [n]; far from all of them it is `prior`."""
+    """The process fitted to `inputs` [n, d] and `outputs` [n]; far from all of them it is
+    `prior`.
+    """
 
     def __init__(self, inputs: Array, outputs: Array, prior: float = 0.0) -> None:
         self.inputs = inputs
