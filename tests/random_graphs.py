@@ -105,7 +105,8 @@ def _gather(a: te.Tensor, b: te.Tensor, rng: np.random.Generator, name: str) -> 
 
 
 MAKERS: tuple[Make, ...] = (
-    _binary, _binary, _stencil, _transpose, _stride, _pad, _join, _reshape, _reduce, _product, _gather,
+    _binary, _binary, _stencil, _transpose, _stride, _pad, _join, _reshape, _reduce, _product,
+    _gather,
 )  # fmt: skip
 
 

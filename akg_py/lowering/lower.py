@@ -468,7 +468,10 @@ class _Emitter:
                 return Load(self.params[e.source], indices, e.dtype)
             producer, buffer = self.where[e.source]
             if producer.parent is not None:
-                indices = tuple(i - producer.start[a] for i, a in zip(indices, producer.stage.op.axis, strict=True))
+                starts = [producer.start[a] for a in producer.stage.op.axis]
+                indices = tuple(
+                    i if isinstance(s, Const) and s.value == 0 else i - s for i, s in zip(indices, starts, strict=True)
+                )
             load = Load(buffer, indices, buffer.dtype)
             return load if buffer.dtype == e.dtype else Cast(load, e.dtype)
         return rebuild(e, lambda x: self._rewrite(x, roots))

@@ -464,6 +464,8 @@ class Evaluator(GridEvaluator[Any]):
                 _all_integers(x) and _all_integers(y) and _peak(x) * _peak(y) <= limit
             ):
                 return None
+            if not _peak(x) * _peak(y) * depth < 3e38:  # overflow, infinity or NaN
+                return None
             total = matrix_product(x.astype(np.float64), y.astype(np.float64), shape, dims)
         elif dtypes.is_int(dtype):
             top = 2.0 ** (8 * dtypes.size_bytes(dtype) - 1)

@@ -149,11 +149,17 @@ def chunks(box: Box, tile: Sequence[int]) -> Iterator[Box]:
         yield tuple((c, min(c + t, e)) for c, t, (_, e) in zip(corner, tile, box, strict=True))
 
 
+def _keeps_value(source: str, dtype: str) -> bool:
+    """Whether a cast changes no sum: floats get wider, integers stay integers."""
+    if dtypes.is_int(source) and dtypes.is_int(dtype):
+        return dtypes.size_bytes(dtype) >= dtypes.size_bytes(source)
+    wider = dtypes.size_bytes(dtype) > dtypes.size_bytes(source)
+    return dtypes.is_float(source) and dtypes.is_float(dtype) and wider
+
+
 def as_product(e: Expr) -> tuple[Expr, Expr, str] | None:
     """`(x, y, dtype)` of `x * y` or `dtype(x * y)`; None for any other expression."""
-    inner = (
-        e.a if isinstance(e, Cast) and dtypes.is_float(e.dtype) == dtypes.is_float(e.a.dtype) else e
-    )
+    inner = e.a if isinstance(e, Cast) and _keeps_value(e.a.dtype, e.dtype) else e
     if isinstance(inner, Binary) and inner.op == "*" and not is_index(inner):
         return inner.a, inner.b, inner.dtype
     return None

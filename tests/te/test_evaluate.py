@@ -140,6 +140,29 @@ def test_contractions_of_every_kind() -> None:
     assert_exact(te.evaluate(squares, [a]), (a[:, :, :3] ** 2).sum((1, 2)))
 
 
+def test_products_round_where_a_cast_says_so() -> None:
+    A = te.placeholder((1, 2), name="A")
+    k = te.reduce_axis((0, 2), "k")
+    a = np.array([[1 + 2.0**-11, 1 + 2.0**-11]], "float32")
+    narrow = te.compute((1,), lambda i: te.sum((A[i, k] * A[i, k]).astype("float16"), axis=k))
+    expected = ((a * a).astype("float16").astype("float32").sum(1)).astype("float16")
+    assert_exact(te.evaluate(narrow, [a]), expected)
+    wide = te.compute((1,), lambda i: te.sum((A[i, k] * A[i, k]).astype("float64"), axis=k))
+    assert te.evaluate(wide, [a]).dtype == np.float64
+
+
+def test_products_that_overflow_or_are_undefined() -> None:
+    A, B = te.placeholder((1, 3), name="A"), te.placeholder((2,), name="B")
+    k, e = te.reduce_axis((0, 3), "k"), te.reduce_axis((0, 2), "e")
+    C = te.compute((1,), lambda i: te.sum(A[i, k] * B[e], axis=[k, e]))
+    huge = te.evaluate(C, [np.array([[1e30, -1e30, 1]], "float32"), np.array([1e30, 1], "float32")])
+    assert np.isnan(huge)  # inf - inf
+    undefined = te.evaluate(
+        C, [np.array([[1, -1, 2]], "float32"), np.array([np.inf, 1], "float32")]
+    )
+    assert np.isnan(undefined)
+
+
 def test_big_product_is_quick() -> None:
     graph = matmul("float32", 512, 512, 512)
     a, b = (random_floats(t.shape, "float32", RNG) for t in graph.inputs)
