@@ -46,7 +46,7 @@ DEFAULT_MINUTES = 1.5
     help="File that the records are appended to.",
 )
 @click.option(
-    "--storage", default=None, help="optuna journal of the trials.  [default: DATABASE.trials]"
+    "--storage", default=None, help="optuna journal of the trials.  [default: in DATABASE.trials/]"
 )
 @click.option(
     "--workers", type=click.IntRange(1), default=None, help="Processes.  [default: one per core]"

@@ -12,7 +12,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from akg_py import library, te
+from akg_py import library, pipeline, te
 from akg_py.errors import AkgError, DatabaseError
 from akg_py.target import Target, find_target
 from akg_py.tuning.database import Database
@@ -32,12 +32,14 @@ class Answer:
         note: one line for people: which record, or why there is none; whether its device model is
             older.
         record: the record used, if any.
+        time_us: its simulated time, by today's device constants.
     """
 
     schedule: te.Schedule
     step: str
     note: str
     record: Record | None = None
+    time_us: float | None = None
 
 
 def look_up(
@@ -70,12 +72,13 @@ def look_up(
                 "default",
                 f"record {record.digest} can't be replayed: {error.message}",
             )
-        stale = (
-            ""
-            if record.device == library.device_digest(found_target)
-            else "; made with other device constants"
-        )
-        return Answer(schedule, "exact", f"record {record.digest}, {how}{stale}", record)
+        note = f"record {record.digest}, {how}"
+        time_us = record.simulated_us
+        if record.device != library.device_digest(found_target):
+            cost = pipeline.build(schedule, task.workload.args, found_target).time()
+            time_us = cost.seconds * 1e6
+            note += f"; made with other device constants, simulated again: {time_us:,.2f} us"
+        return Answer(schedule, "exact", note, record, time_us)
     others = sorted(
         {
             r.workload

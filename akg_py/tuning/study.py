@@ -262,12 +262,14 @@ def _open_storage(journal: str | os.PathLike[str] | None) -> Iterator[Any]:
         yield optuna.storages.InMemoryStorage()
         return
     path = Path(journal)
+    if not path.parent.is_dir():
+        raise DatabaseError(f"no such directory: {path.parent}", where=str(path), hint="make it")
     lock = filelock.FileLock(f"{path}.lock", timeout=0.5)
     try:
         lock.acquire()
     except filelock.Timeout:
         raise DatabaseError(
-            "another process is tuning with this journal",
+            "another process is tuning this",
             where=str(path),
             hint="wait, or give another --storage",
         ) from None

@@ -8,6 +8,7 @@ appended. Killed at any moment, the same call goes on where it stopped.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import os
 import time
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from akg_py import library
 from akg_py.cost.space import Config
-from akg_py.errors import AkgError, SpaceError
+from akg_py.errors import AkgError, DatabaseError, SpaceError
 from akg_py.target import Target, find_target
 from akg_py.tuning import measure
 from akg_py.tuning.database import Database, check_writable
@@ -87,8 +88,8 @@ def tune(
         what: output tensor(s), workload text, or a Workload; an operator must declare it.
         trials: configs to measure, those of earlier, interrupted runs included.
         database: file that the record is appended to; None keeps nothing.
-        storage: optuna journal of the trials; by default `database` + `.trials` (in memory
-            without one).
+        storage: optuna journal of the trials; by default a file in `<database>.trials/` (in
+            memory without a database).
         seed: of the search; equal seeds propose equal configs, whatever the number of workers.
         workers: processes; by default one per core, and one in all where times are measured.
         timeout: seconds for one trial, from the start of its work.
@@ -149,13 +150,19 @@ def tune_task(
     if database is not None:
         check_writable(database)
     kept = Database(database) if database is not None else None
-    if storage is None and database is not None:
-        storage = journal_path(database)
+    journal = None if storage is None else Path(storage)
+    if journal is None and database is not None:
+        journal = journal_path(database, task, options)
+        try:
+            journal.parent.mkdir(exist_ok=True)
+        except OSError as error:
+            message = f"can't keep the trials: {error.strerror}"
+            raise DatabaseError(message, where=str(journal.parent)) from None
     default = task.default
     with open_search(
         task.space,
         _study_name(task, options),
-        storage,
+        journal,
         seed=options.seed,
         sampler=options.sampler,
         first=(default,),
@@ -427,6 +434,11 @@ def _refuse_in_worker() -> None:
         )
 
 
-def journal_path(database: str | os.PathLike[str]) -> Path:
-    """Where the trials behind a database are kept by default."""
-    return Path(f"{os.fspath(database)}.trials")
+def journal_path(database: str | os.PathLike[str], task: library.Task, options: Options) -> Path:
+    """The journal of one study behind a database: a file of its own in `<database>.trials/`.
+
+    So runs on different workloads don't wait for each other, and each reads its own trials only.
+    """
+    folder = Path(f"{os.fspath(database)}.trials")
+    digest = hashlib.sha256(_study_name(task, options).encode()).hexdigest()[:12]
+    return folder / f"{task.workload.op}-{digest}.journal"

@@ -7,6 +7,8 @@ import textwrap
 import warnings
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from akg_py.errors import DatabaseError
 from akg_py.tuning import database as module
@@ -243,3 +245,33 @@ def test_find_by_prefix(path):
         "add:shape=8x8,dtype=float16",
         "mul:shape=1x1",
     ]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_damage_never_does_more_than_hide_lines(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("db") / "t.jsonl"
+    database = Database(path)
+    for us in (1.0, 2.0, 3.0):
+        database.append(record(us))
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        match data.draw(st.sampled_from(["change", "cut", "insert"])):
+            case "change":
+                content[place] = data.draw(st.integers(0, 255))
+            case "cut":
+                del content[place:]
+                content += b"x"
+            case "insert":
+                content[place:place] = data.draw(st.binary(min_size=1, max_size=5))
+    path.write_bytes(content)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DatabaseWarning)
+        try:
+            damaged = Database(path)
+            damaged.append(record(9.0))
+        except DatabaseError:
+            return
+        assert 9.0 in [r.simulated_us for r in Database(path)]
+        assert {r.simulated_us for r in damaged} <= {1.0, 2.0, 3.0, 9.0}

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 import akg_py as akg
 from akg_py import library, ops, pipeline, te
 from akg_py.errors import DatabaseError, SpaceError
-from akg_py.tuning import UntunedWarning, look_up
+from akg_py.tuning import Database, UntunedWarning, look_up
 from akg_py.tuning.executor import WorkerPool
 from akg_py.tuning.measure import make_job, measure, verify
 
@@ -123,6 +124,16 @@ def test_wrong_values_are_seen(monkeypatch):
 
     monkeypatch.setattr(pipeline, "build", build)
     assert "1 of 64 elements of output 0 differ, first at [3, 4]" in verify(broken)["wrong"]
+
+
+def test_a_stale_record_is_simulated_again(pool, tmp_path):
+    path = tmp_path / "t.jsonl"
+    record = akg.tune("add:shape=16x64", trials=4, database=None, executor=pool)
+    costs = {**record.costs, "simulated_us": 0.1}
+    Database(path).append(replace(record, device="old", costs=costs))
+    answer = look_up("add:shape=16x64", database=path)
+    assert answer.step == "exact" and "simulated again" in answer.note
+    assert answer.time_us == pytest.approx(record.simulated_us, rel=1e-4)
 
 
 OWN = """

@@ -20,7 +20,7 @@ from akg_py.errors import DatabaseError, SpaceError
 from akg_py.tuning.database import Database
 from akg_py.tuning.executor import WorkerPool
 from akg_py.tuning.study import open_search
-from akg_py.tuning.tuner import Options, tune, tune_task
+from akg_py.tuning.tuner import Options, journal_path, tune, tune_task
 
 sys.path.insert(0, str(Path(__file__).parent))
 import fake_jobs
@@ -205,7 +205,7 @@ def _journal_trials(path):
 
 def test_kill_9_then_resume_loses_and_repeats_nothing(tmp_path):
     database = tmp_path / "t.jsonl"
-    journal = Path(f"{database}.trials")
+    journal = journal_path(database, library.task(MATMUL, "ascend910b3"), FAKE)
     script = tmp_path / "run.py"
     script.write_text(
         textwrap.dedent(SCRIPT).format(
@@ -258,7 +258,7 @@ def _journal_lines(path, text):
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
 def test_ctrl_c_leaves_a_usable_database_and_no_workers(tmp_path):
     database = tmp_path / "t.jsonl"
-    journal = Path(f"{database}.trials")
+    journal = journal_path(database, library.task(MATMUL, "ascend910b3"), FAKE)
     script = tmp_path / "run.py"
     script.write_text(
         textwrap.dedent(SCRIPT)
