@@ -175,7 +175,7 @@ def random_schedule(graph: Graph, seed: int, steps: int = 24) -> te.Schedule:
     for _ in range(int(rng.integers(1, steps + 1))):
         before = s.copy()
         try:
-            _attempt(s, rng)
+            attempt(s, rng)
             lower_schedule(s, graph.args)  # some rules are only checked here
         except ScheduleError:
             s = before
@@ -250,7 +250,8 @@ def _pick(rng: np.random.Generator, items: Sequence[Any]) -> Any:
     return items[int(rng.integers(len(items)))]
 
 
-def _attempt(s: te.Schedule, rng: np.random.Generator) -> None:
+def attempt(s: te.Schedule, rng: np.random.Generator) -> None:
+    """One primitive chosen at random; ScheduleError when `s` refuses it."""
     stage = _pick(rng, s.stages)
     leaves = stage.leaf_iter_vars
     kind = _pick(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from akg_py import dtypes
-from akg_py.errors import ScheduleError
+from akg_py.errors import Place, ScheduleError
 from akg_py.ir.expr import (
     INDEX, Affine, Binary, Cast, Combiner, Const, Expr, Load, Reduce, Var, binary, cast, ceildiv, const,
     free_vars, is_index, minimum, rebuild, substitute,
@@ -35,7 +35,8 @@ def lower_schedule(schedule: Schedule, args: Sequence[Tensor], name: str = "main
     schedule = _cache_narrow_outputs(schedule)
     state = _inline(schedule.state)
     params = _make_params(state, args)
-    placed = _place(state, params)
+    attached_by = {step.stage: step.place for step in schedule.trace if step.primitive == "compute_at"}
+    placed = _place(state, params, attached_by)
     body = _emit_roots(state, placed, params)
     outputs = tuple(params[t] for t in args if not isinstance(t.op, PlaceholderOp))
     return Func(name, tuple(params[t] for t in args), outputs, body)
@@ -158,7 +159,9 @@ class Placed:
         return {a: self.domain.value(a, self.leaf) + self.start[a] for a in self.start}
 
 
-def _place(state: ScheduleState, params: dict[Tensor, Buffer]) -> dict[str, Placed]:
+def _place(
+    state: ScheduleState, params: dict[Tensor, Buffer], attached_by: dict[str, Place | None]
+) -> dict[str, Placed]:
     placed: dict[str, Placed] = {}
     buffers: dict[Tensor, Buffer] = dict(params)
     for stage in reversed(state.stages):
@@ -174,7 +177,7 @@ def _place(state: ScheduleState, params: dict[Tensor, Buffer]) -> dict[str, Plac
                 start[a], extents[a] = const(0), const(a.extent)
         else:
             enclosing = parent.enclosing | _outer_vars(parent, target[1])
-            for a, r in zip(stage.op.axis, _region(state, stage, placed, enclosing), strict=True):
+            for a, r in zip(stage.op.axis, _region(state, stage, placed, enclosing, attached_by), strict=True):
                 start[a], extents[a] = r.lo, r.extent
         copies = _copies(stage, placed)
         new = _make_nest(stage, start, extents, enclosing, parent)
@@ -215,7 +218,11 @@ def _copies(stage: StageState, placed: dict[str, Placed]) -> int:
 
 
 def _region(
-    state: ScheduleState, stage: StageState, placed: dict[str, Placed], enclosing: frozenset[Var]
+    state: ScheduleState,
+    stage: StageState,
+    placed: dict[str, Placed],
+    enclosing: frozenset[Var],
+    attached_by: dict[str, Place | None],
 ) -> list[Range]:
     """What the consumers of `stage` read of it inside the loops `enclosing`."""
     shape = stage.outputs[0].shape
@@ -228,7 +235,7 @@ def _region(
             raise ScheduleError(
                 f"{stage.name} is computed at {where[0] if where else '?'}.{where[1].name if where else '?'}, but "
                 f"{consumer.name} uses it outside of that loop",
-                where=stage.op.place,
+                where=attached_by.get(stage.name) or stage.op.place,
                 hint=f"compute {consumer.name} at the same loop or inside it, or {stage.name} at a loop around both",
             )
 

@@ -12,6 +12,7 @@ from akg_py.ir.expr import (
     MATH_FUNCTIONS, Call, Combiner, Expr, Reduce, Unary, Var, as_expr, binary, cast, const as make_const, logical,
     select,
 )  # fmt: skip
+from akg_py.te.combiner_check import check_combiner
 from akg_py.te.tensor import IterVar, Tensor
 
 
@@ -229,6 +230,7 @@ def comm_reducer(
                 name, lhs, rhs, tuple(cast(d, as_expr(r, d)) for r, d in zip(results, kinds, strict=True)),
                 tuple(cast(d, as_expr(i, d)) for i, d in zip(identities, kinds, strict=True)),
             )  # fmt: skip
+            check_combiner(combiners[kinds])
         return combiners[kinds]
 
     def reducer(expr: object, axis: object, where: object = None, init: object = None) -> Any:

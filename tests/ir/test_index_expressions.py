@@ -222,3 +222,9 @@ def test_difference_of_quotients_is_bounded() -> None:
     e = (w * 16 + x + 5) // 6 - (w * 16) // 6
     assert bounds(e) == (0, 2)
     assert bounds(e * -2 + 1) == (-3, 1)
+
+
+def test_rounded_up_quotients() -> None:
+    for a, b in ((24, 10), (20, 10), (0, 7), (2**31 - 1, 2), (2**40, 3)):
+        assert ir.ceildiv(const(a), b).value == -(-a // b)  # type: ignore[attr-defined]
+    assert ir.align(const(130), 32).value == 160  # type: ignore[attr-defined]

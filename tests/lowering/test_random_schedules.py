@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from akg_py import te
@@ -11,7 +12,7 @@ from akg_py.errors import CapacityError, ScheduleError, UnsupportedError
 from akg_py.lowering import lower_schedule
 from tests.comparison import assert_exact, assert_within_bound
 from tests.random_graphs import random_graph
-from tests.random_schedules import GRAPHS, Graph, available_targets, random_schedule, run
+from tests.random_schedules import GRAPHS, Graph, attempt, available_targets, random_schedule, run
 
 MAKERS = pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
 
@@ -152,3 +153,17 @@ def test_trace_replays_to_the_same_program(make: Callable[[], Graph]) -> None:
             continue
         assert str(lower_schedule(replayed, graph.args)) == text
         assert str(lower_schedule(again, graph.args)) == text
+
+
+@MAKERS
+def test_refused_primitives_change_nothing(make: Callable[[], Graph]) -> None:
+    graph = make()
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        s = te.create_schedule(list(graph.outputs))
+        for _ in range(40):
+            state, text = s.state, str(s)
+            try:
+                attempt(s, rng)
+            except ScheduleError:
+                assert s.state is state and str(s) == text

@@ -391,3 +391,44 @@ def test_small_integers_are_in_range() -> None:
     for dtype in dtypes.DTYPES:
         x = small_integers((50,), dtype, rng).astype("float64")
         assert abs(x).max() <= 3 and (x == np.rint(x)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_reducers_that_round_are_accepted(dtype: str) -> None:
+    """Online softmax, Welford's variance, an argmax that prefers one side on ties."""
+    X = te.placeholder((4,), dtype, name="X")
+    k = te.reduce_axis((0, 4), "k")
+
+    def softmax(x: Any, y: Any) -> Any:
+        top = te.maximum(x[0], y[0])
+        return top, x[1] * te.exp(x[0] - top) + y[1] * te.exp(y[0] - top)
+
+    def variance(x: Any, y: Any) -> Any:
+        count = x[2] + y[2]
+        delta = y[0] - x[0]
+        mean = x[0] + delta * y[2] / count
+        return mean, x[1] + y[1] + delta * delta * x[2] * y[2] / count, count
+
+    def first(x: Any, y: Any) -> Any:
+        keep = x[1] >= y[1]
+        return te.Select(keep, x[0], y[0]), te.Select(keep, x[1], y[1])
+
+    def zeros(*kinds: str) -> Any:
+        return tuple(te.const(0, d) for d in kinds)
+
+    online = te.comm_reducer(softmax, lambda a, b: (te.min_value(a), te.const(0, b)))
+    assert len(online((X[k], te.const(1.0, dtype)), axis=k)) == 2
+    welford = te.comm_reducer(variance, zeros)
+    one = te.const(1.0, dtype)
+    assert len(welford((X[k], te.const(0.0, dtype), one), axis=k)) == 3
+    argmax = te.comm_reducer(first, lambda i, v: (te.const(0, i), te.min_value(v)))
+    assert len(argmax((k, X[k]), axis=k)) == 2
+
+
+def test_numpy_integers_are_extents_and_factors() -> None:
+    A = te.placeholder((np.int64(6),), name="A")
+    B = te.compute((np.int32(6),), lambda i: A[i] + np.float64(1.5) + np.int64(2), name="B")
+    s = te.create_schedule(B.op)
+    outer, _ = s[B].split(B.op.axis[0], factor=np.int64(4))
+    assert outer.extent == 2 and type(outer.extent) is int
+    assert str(s.trace) == 's["B"].split("i", factor=4)'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 import numpy as np
@@ -124,6 +125,15 @@ DECLARE: dict[str, Callable[[], object]] = {
         lambda x, y: (x[0], y[1]), lambda a, b: (te.const(0, a),)
     )((A[0, k], A[0, k]), axis=k),
     "init gives too few": lambda: pair((A[0, k], A[0, k]), axis=k, init=(0.0,)),
+    "combiner that does not commute": lambda: te.comm_reducer(
+        lambda x, y: x - y, lambda d: te.const(0, d), name="minus"
+    )(A[0, k], axis=k),
+    "combiner that does not associate": lambda: te.comm_reducer(
+        lambda x, y: (x + y) * 0.5, lambda d: te.const(0, d), name="mean"
+    )(A[0, k], axis=k),
+    "identity that is not neutral": lambda: te.comm_reducer(
+        lambda x, y: x * y, lambda d: te.const(0, d), name="product"
+    )(A[0, k], axis=k),
     "schedule of an expression": lambda: te.create_schedule(A[0, 0]),
     "schedule of a placeholder": lambda: te.create_schedule(A.op),
     "intrinsic of a tensor": lambda: te.decl_tensor_intrin(A),  # type: ignore[arg-type]
@@ -285,6 +295,12 @@ def two_outside(t: Case) -> None:
     s = te.create_schedule(extra.op)
     s[t.C].compute_at(s[t.D], t.i)
     lower_schedule(s, [t.A, t.W, extra])
+
+
+def test_late_errors_point_at_the_step() -> None:
+    error = check(lambda: two_outside(Case()), ScheduleError)
+    line = inspect.getsourcelines(two_outside)[1] + 3
+    assert getattr(error.where, "line", 0) == line  # the compute_at
 
 
 LOWER: dict[str, Callable[[Case], object]] = {
