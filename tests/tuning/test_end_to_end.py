@@ -186,7 +186,26 @@ def test_cpu_target(tmp_path):
     assert record.verified.startswith("full") and record.device == ""
 
 
-def test_a_space_without_a_working_config_says_why(pool):
+def test_a_space_without_a_feasible_config_says_why(pool):
+    @ops.register("test_tight", [ops.shape(), ops.dtype()])
+    def declare(shape, dtype):
+        X = te.placeholder(shape, dtype, name="X")
+        return [X], [te.compute(shape, lambda *i: X(*i) * 2, name="Y")]
+
+    space = """
+    knobs.tile_rows = [1, 2]
+    constraints = [{require = "tile_rows * cols * 4 <= ub_bytes", reason = "rows don't fit UB"}]
+    """
+    library.register_schedule("test_tight", "ascend", space=space)(lambda s, config: None)
     with pytest.raises(SpaceError) as info:
-        akg.tune("softmax:shape=4x200000", "ascend910b3", trials=4, database=None, executor=pool)
-    assert "whole rows don't fit UB" in info.value.message
+        akg.tune("test_tight:shape=4x200000", trials=4, database=None, executor=pool)
+    assert "dropped 2: rows don't fit UB" in info.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["softmax:shape=3x70000", "layer_norm:shape=2x60000,dtype=float32", "add:shape=1x300000"],
+)
+def test_rows_longer_than_the_memory(text, pool):
+    record = akg.tune(text, trials=4, database=None, executor=pool)
+    assert record.trials["failed"] == 0 and record.verified.startswith("full")
