@@ -87,9 +87,12 @@ def _aliases(func: Func, args: Sequence[Tensor], inplace: Mapping[Tensor, Tensor
     for output, source in inplace.items():
         for t in (output, source):
             if t not in by_tensor:
-                raise ExpressionError(f"inplace names {t!r}, which is no argument")
+                raise ExpressionError(f"inplace names {t!r}, which is no argument", hint="inplace={output: input}")
         if output.shape != source.shape or output.dtype != source.dtype:
-            raise ExpressionError(f"{output.name} can't take the place of {source.name}: shapes or dtypes differ")
+            raise ExpressionError(
+                f"{output.name} can't take the place of {source.name}: shapes or dtypes differ",
+                hint="name an input of the same shape and dtype",
+            )
     return {by_tensor[o]: by_tensor[i] for o, i in inplace.items()}
 
 

@@ -270,7 +270,10 @@ class Stage:
         if found is not None:
             return found
         name = axis.name if isinstance(axis, IterVar) else axis
-        if isinstance(axis, (IterVar, str)) and name in self._state.axis_names():
+        home = next((s.name for s in self._schedule._state.stages if any(a is axis for a in s.leaves)), None)
+        if home is not None:
+            raise self._error(f"can't {verb} {name}: it is an axis of {home}", f's["{home}"] has it; or use one of the axes above')
+        if isinstance(axis, (IterVar, str)) and name in self._state.axis_names() - {a.name for a in leaves}:
             raise self._error(f"can't {verb} {name}: it has been split or fused", "use the axes that came of it")
         raise self._error(f"can't {verb} {name}: it is no axis of this stage", "use one of the axes above")
 
@@ -342,9 +345,10 @@ class Stage:
         leaf = self._axis(axis, verb)
         if leaf.is_reduce and not over_reduce:
             others = ", ".join(a.name for a in self._state.leaves if not a.is_reduce) or "no other axis"
+            word = "parallelize" if verb == "parallel" else verb
             raise self._error(
-                f"can't {verb} {leaf.name}: it is a reduce axis, and its iterations write the same element",
-                f"{verb} {others}, or rfactor {leaf.name} first",
+                f"can't {word} {leaf.name}: it is a reduce axis, and its iterations write the same element",
+                f"{word} {others}, or rfactor {leaf.name} first",
             )
         mark = replace(self._state.mark(leaf), kind=kind, place=find_place())
         self._update(self._state.with_mark(leaf, mark), verb, leaf.name, *args)
