@@ -97,7 +97,7 @@ def stage_contraction(s: Schedule, c: Contraction, device: Device) -> None:
     """Append the staging of `c`: where it is computed, its buffers, its loops."""
     out = _out_stage(s.state, c)
     es = dtypes.size_bytes(c.dtype)
-    attach, block_m, block_n = _block(s, out, device, es)
+    attach, block_m, block_n = _given_block(s.state, c, out) or _block(s, out, device, es)
     acc = c.stage
     if acc == out:
         cache = s.cache_write(out, "L0C")
@@ -133,6 +133,17 @@ def _only_converts(consumer: StageState, producer: StageState) -> bool:
     return isinstance(e, Load) and e.source in producer.outputs and all(
         i is a for i, a in zip(e.indices, consumer.op.axis, strict=True)
     )
+
+
+def _given_block(state: ScheduleState, c: Contraction, out: str) -> tuple[IterVar, int, int] | None:
+    """The loop at which the user computes the product, and the block's size."""
+    attached = state.stage(c.stage).attached_to
+    if attached is None or attached[0] != out or c.stage == out:
+        return None
+    to = state.stage(out)
+    inner = to.leaves[to.leaves.index(attached[1]) + 1 :]
+    m, n = to.op.axis[-2:]
+    return attached[1], _extent_inside(to, m, inner), _extent_inside(to, n, inner)
 
 
 def _block(s: Schedule, out: str, device: Device, es: int) -> tuple[IterVar, int, int]:
