@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from akg_py import dtypes
-from akg_py.ascend import instructions as ins
 from akg_py.ascend.program import Instruction
 from akg_py.ascend.tiles import BLOCK, Loop, Node, TileRef, depends_on, is_multiple
 from akg_py.ir.expr import Const, Expr, Var, bounds, ceildiv, const, linear_combination, minimum
@@ -147,9 +146,9 @@ def emit_lanes(lane: Lane, refs: Sequence[TileRef], make: EmitInstruction, out: 
     steps = [size * per_repeat if m else 0 for m, size in zip(moving, sizes, strict=True)]
     if repeat is not None:
         rows = [const(s[repeat.var]) for s in lane.strides]
-        out, addresses, lanes = _chunk(axis.extent, axis.size, per_repeat, addresses, steps, out, origin, "lanes")
+        out, addresses, lanes = chunk_axis(axis.extent, axis.size, per_repeat, addresses, steps, out, origin, "lanes")
         row_steps = [s[repeat.var] * MAX_REPEATS for s in lane.strides]
-        out, addresses, repeats = _chunk(repeat.extent, repeat.size, MAX_REPEATS, addresses, row_steps, out, origin, "rows")
+        out, addresses, repeats = chunk_axis(repeat.extent, repeat.size, MAX_REPEATS, addresses, row_steps, out, origin, "rows")
         out.append(make(addresses, lanes, repeats, rows, blocks))
         return
     if axis.size <= per_repeat:
@@ -157,7 +156,7 @@ def emit_lanes(lane: Lane, refs: Sequence[TileRef], make: EmitInstruction, out: 
         return
     whole = axis.extent // per_repeat
     rest = axis.extent - whole * per_repeat
-    inner, at, repeats = _chunk(
+    inner, at, repeats = chunk_axis(
         whole, axis.size // per_repeat, MAX_REPEATS, addresses, [s * MAX_REPEATS for s in steps], out, origin, "repeats"
     )
     inner.append(make(at, const(per_repeat), repeats, [const(s) for s in steps], blocks))
@@ -170,7 +169,7 @@ def emit_lanes(lane: Lane, refs: Sequence[TileRef], make: EmitInstruction, out: 
         out.append(make(at, rest, const(1), [const(s) for s in steps], blocks))
 
 
-def _chunk(
+def chunk_axis(
     extent: Expr, size: int, limit: int, addresses: list[Expr], steps: list[int], out: list[Node], origin: Origin | None, name: str
 ) -> tuple[list[Node], list[Expr], Expr]:
     """Split `extent` into chunks of `limit`: a loop if it can be more than one, and the chunk's size."""
@@ -196,5 +195,3 @@ def emit_scalar(
     made = make([r.address for r in refs], const(1), const(1), [const(0)] * len(refs), [BLOCK] * len(refs))
     out.append(Instruction(made.op, made.operands, "S", made.origin))
 
-
-__all__ = ["Axis", "emit_lanes", "emit_scalar", "ins", "make_axes", "merge_axes", "plan_lanes", "strip"]

@@ -8,13 +8,14 @@ formulas over the program order, never from sorting by size.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from akg_py.ascend.device import Device
 from akg_py.ascend.isa import INSTRUCTIONS, VECTOR
 from akg_py.ascend.program import Instruction
 from akg_py.ascend.tiles import Loop, Node, Tile, round_up
 from akg_py.errors import CapacityError
-from akg_py.ir.expr import Expr, Var, free_vars, same
+from akg_py.ir.expr import Expr, Var, free_vars, require, same
 
 ON_CHIP = ("L1", "L0A", "L0B", "L0C", "UB")
 
@@ -111,8 +112,8 @@ def plan_memory(body: list[Node], device: Device) -> dict[Var, int]:
             offsets[life.tile.base] = offset
             end = max(end, offset + size)
         capacity = device.capacity_bytes(scope)
-        if end > capacity:
-            raise _overflow(scope, end, capacity, [p.life.tile for p in placed], device)
+        tiles = [p.life.tile for p in placed]
+        require(end <= capacity, partial(_overflow, scope, end, capacity, tiles, device))
     return offsets
 
 

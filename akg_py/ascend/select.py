@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from akg_py.ascend import instructions as ins
 from akg_py.ascend.program import Instruction
-from akg_py.ascend.tiles import Loop, Node, Tile, depends_on, element_address, is_multiple, make_tile
+from akg_py.ascend.tiles import Loop, Node, Tile, depends_on, element_address, is_multiple, make_tile, walk_nodes
 from akg_py.ascend.vector import VectorSelector
 from akg_py.errors import InternalError, UnsupportedError
 from akg_py.ir.expr import (
@@ -20,6 +20,8 @@ from akg_py.ir.expr import (
 from akg_py.ir.stmt import (
     GLOBAL, Alloc, Buffer, For, Func, If, Intrinsic, Origin, Seq, Stmt, Store, substitute_stmt, uses_var, walk_stmts,
 )  # fmt: skip
+
+from akg_py.te.intrin import find_intrin
 
 CUBE_SCOPES = ("L1", "L0A", "L0B", "L0C")
 SCOPES = (GLOBAL, "workspace", *CUBE_SCOPES, "UB")
@@ -38,7 +40,6 @@ class SelectedPhase:
     block: Var | None
     blocks: Expr
     body: list[Node]
-    tiles: list[Tile]
     origin: Origin | None
 
 
@@ -74,7 +75,6 @@ class _Selector:
         self.transposed = _stored_transposed(func)
         self.pending_init: dict[int, int] = {}  # L0C buffer -> loops around its initialisation
         self.loops: list[Loop] = []
-        self.phase_tiles: list[Tile] = []
         for buffer in func.params:
             self._add_tensor(buffer)
 
@@ -103,7 +103,6 @@ class _Selector:
         self.selection.tensors.append(tile)
 
     def _phase(self, root: Stmt) -> None:
-        self.phase_tiles = []
         block, blocks, inner = None, const(1), root
         if isinstance(root, For) and root.kind in ("core", "parallel"):
             block, blocks, inner = root.var, root.extent, root.body
@@ -114,7 +113,7 @@ class _Selector:
         name = root.origin.stage if root.origin else next(
             (s.origin.stage for s in walk_stmts(root) if s.origin), f"phase{len(self.selection.phases)}"
         )
-        self.selection.phases.append(SelectedPhase(name, block, blocks, [loop], self.phase_tiles, root.origin))
+        self.selection.phases.append(SelectedPhase(name, block, blocks, [loop], root.origin))
 
     def _walk(self, s: Stmt, out: list[Node]) -> None:
         match s:
@@ -138,7 +137,7 @@ class _Selector:
                 nest = find_nest(s)
                 if nest is not None:
                     if not _is_empty(nest):
-                        self._select(nest, out)
+                        self._select_pinned(nest, out)
                 elif isinstance(s, For):
                     self._in_loop(Loop(s.var, s.extent, origin=s.origin), s.body, out)
                 elif isinstance(s, Intrinsic):
@@ -153,6 +152,18 @@ class _Selector:
         self.loops.pop()
 
     # ------------------------------------------------------------ nests
+
+    def _select_pinned(self, nest: Nest, out: list[Node]) -> None:
+        """Select a nest; one that was tensorized must come out as the intrinsic's instruction."""
+        before = len(out)
+        self._select(nest, out)
+        wanted = find_intrin(nest.name).instruction if nest.name else ""
+        made = [n.op for n in walk_nodes(out[before:]) if isinstance(n, Instruction)]
+        if wanted and not any(op.split("_")[0] == wanted for op in made):
+            raise self._unsupported(
+                nest.store, f"tensorized by {nest.name}, but the nest is no {wanted}",
+                f"it became {', '.join(dict.fromkeys(made))}; scopes of its operands decide",
+            )  # fmt: skip
 
     def _select(self, nest: Nest, out: list[Node]) -> None:
         store = nest.store
@@ -178,7 +189,7 @@ class _Selector:
             outer = nest.loops[: max(nest.loops.index(f) for f in repeated) + 1]
             out = self._peel(nest, out, [f for f in nest.loops if f not in outer])
             nest = Nest([f for f in nest.loops if f not in outer], store, None, nest.name)
-        vector = VectorSelector(self.tiles, self.loops[-1], self.phase_tiles, self.selection.scalar_stages)
+        vector = VectorSelector(self.tiles, self.loops[-1], self.selection.scalar_stages)
         out.extend(vector.select(nest.loops, store, nest.init))
         return None
 

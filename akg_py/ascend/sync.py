@@ -10,12 +10,13 @@ free at the start are set in a prologue and taken back in an epilogue.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from akg_py.ascend.memory import accesses
 from akg_py.ascend.program import Instruction
 from akg_py.ascend.tiles import Loop, Node, Tile
 from akg_py.errors import CapacityError
-from akg_py.ir.expr import Var
+from akg_py.ir.expr import Var, require
 
 @dataclass(slots=True)
 class Uses:
@@ -80,12 +81,15 @@ def insert_sync(body: list[Node], tiles: dict[Var, Tile], events_per_pair: int) 
 
     visit(None, body)
     for (src, dst), count in used.items():
-        if count > events_per_pair:
-            raise CapacityError(
-                f"{src} -> {dst} needs {count} flags, the device has {events_per_pair}",
-                hint="fewer copies of a stage, or fewer stages attached at different loops",
-            )
+        require(count <= events_per_pair, partial(_too_many_flags, src, dst, count, events_per_pair))
     return result
+
+
+def _too_many_flags(src: str, dst: str, count: int, limit: int) -> CapacityError:
+    return CapacityError(
+        f"{src} -> {dst} needs {count} flags, the device has {limit}",
+        hint="fewer copies of a stage, or fewer stages attached at different loops",
+    )
 
 
 def _uses_of(node: Instruction, tiles: dict[Var, Tile]) -> Uses:
