@@ -218,7 +218,7 @@ def workload_sizes(workload: Workload) -> dict[str, Any]:
     Those of `Operator.sizes`, and `flops`, `input_bytes`, `output_bytes` (all tensors),
     `tile_bytes` (of one element of every tensor that is as large as the first output),
     `scratch_bytes` (of an element's intermediates), `operands` (tensors as large as the output,
-    which is one of them).
+    which is one of them), `batch` (product of the output's extents but the last two).
     """
 
     def total(tensors: tuple[te.Tensor, ...]) -> int:
@@ -229,6 +229,7 @@ def workload_sizes(workload: Workload) -> dict[str, Any]:
         "input_bytes": total(workload.inputs),
         "output_bytes": total(workload.outputs),
         "tile_bytes": sum(dtypes.size_bytes(t.dtype) for t in workload.args if t.shape == shape),
+        "batch": math.prod(shape[:-2]),
         "operands": sum(t.shape == shape for t in workload.args),
     }
     operator = workload.operator

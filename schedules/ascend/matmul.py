@@ -9,7 +9,7 @@ from typing import Any
 
 from akg_py import te
 
-SERVES = ("matmul",)
+SERVES = ("matmul", "batch_matmul")
 
 
 def matmul(s: te.Schedule, config: Any) -> None:
@@ -17,7 +17,7 @@ def matmul(s: te.Schedule, config: Any) -> None:
     loop.
     """
     out = s.outputs[0]
-    if out.op.reduce_axis:  # no conversion stage: the product leaves as it is
+    if s[out].op.reduce_axis:  # no conversion stage: the product leaves as it is
         acc = s.cache_write(out, "L0C")
     else:
         acc = out.op.input_tensors[0]

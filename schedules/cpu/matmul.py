@@ -12,7 +12,7 @@ SERVES = ("matmul", "batch_matmul")
 def matmul(s: te.Schedule, config: Any) -> None:
     """Tiles of tile_m x tile_n; inside, k outermost so that the tile's columns are vector lanes."""
     out = s.outputs[0]
-    acc = s.cache_write(out, "global") if out.op.reduce_axis else out.op.input_tensors[0]
+    acc = s.cache_write(out, "global") if s[out].op.reduce_axis else out.op.input_tensors[0]
     *batch, i, j = s[out].op.axis
     i_outer, i_inner = s[out].split(i, factor=config.tile_m)
     j_outer, j_inner = s[out].split(j, factor=config.tile_n)
