@@ -105,5 +105,7 @@ def _numba_type(dtype: str) -> Any:
         return types.uint16
     found = getattr(types, "boolean" if dtype == "bool" else dtype, None)
     if found is None:
-        raise UnsupportedError(f"numba has no {dtype}")
+        raise UnsupportedError(
+            f"numba has no {dtype}", hint="call the kernel itself: it takes every dtype"
+        )
     return found

@@ -116,12 +116,18 @@ class Scope:
         if isinstance(text, (int, float)):
             text = repr(text)
         if not isinstance(text, str):
-            raise SpaceError(f"a formula is text or a number, not {text!r}", where=where)
+            raise SpaceError(
+                f"a formula is text or a number, not {text!r}",
+                where=where,
+                hint='write a formula such as "min(m, 128)"',
+            )
         try:
             tree = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError) as error:
             raise SpaceError(
-                f"can't read the formula {text!r}: {error.args[0]}", where=where
+                f"can't read the formula {text!r}: {error.args[0]}",
+                where=where,
+                hint="see the formulas of docs/tuning.md",
             ) from None
         parser = _Parser(self, text, where)
         try:
@@ -129,9 +135,17 @@ class Scope:
         except SpaceError:
             raise
         except AkgError as error:
-            raise SpaceError(f"in the formula {text!r}: {error.message}", where=where) from None
+            raise SpaceError(
+                f"in the formula {text!r}: {error.message}",
+                where=where,
+                hint="see the formulas of docs/tuning.md",
+            ) from None
         except RecursionError:
-            raise SpaceError("a formula is nested too deeply", where=where) from None
+            raise SpaceError(
+                "a formula is nested too deeply",
+                where=where,
+                hint="give its parts names in [estimate]",
+            ) from None
         return Formula(text.strip(), result, frozenset(parser.used))
 
 

@@ -95,7 +95,9 @@ def _plain(value: object) -> Value:
         return value
     if isinstance(value, (bool, int, np.integer, np.bool_)):
         return int(value)
-    raise SpaceError(f"a knob's value is an integer or a text, not {value!r}")
+    raise SpaceError(
+        f"a knob's value is an integer or a text, not {value!r}", hint="such as values = [16, 32]"
+    )
 
 
 def _unknown_knob(name: str, knobs: Mapping[str, object] | list[str]) -> SpaceError:
@@ -162,7 +164,11 @@ class SearchSpace:
         try:
             table = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise SpaceError(f"not a TOML file: {error}", where=origin) from None
+            raise SpaceError(
+                f"not a TOML file: {error}",
+                where=origin,
+                hint="see the search spaces of docs/tuning.md",
+            ) from None
         return SearchSpace.from_table(table, origin, sizes)
 
     @staticmethod
@@ -183,12 +189,18 @@ def _read(table: dict[str, Any], origin: str, sizes: Mapping[str, Any]) -> Searc
             )
     raw = table.get("knobs", {})
     if not isinstance(raw, dict):
-        raise SpaceError("[knobs] is no table", where=origin)
+        raise SpaceError(
+            "[knobs] is no table", where=origin, hint="write [knobs.tile_m], then values = [16, 32]"
+        )
     outer = Scope(dict.fromkeys(sizes, "size"), {})
     knobs = tuple(_read_knob(name, spec, outer, origin) for name, spec in raw.items())
     for knob in knobs:
         if knob.name in sizes:
-            raise SpaceError(f"knob {knob.name} has the name of a size", where=origin)
+            raise SpaceError(
+                f"knob {knob.name} has the name of a size",
+                where=origin,
+                hint="choose another name, such as tile_m",
+            )
     scope = Scope(
         {**dict.fromkeys(sizes, "size"), **{k.name: "knob" for k in knobs}},
         {k.name: k.values for k in knobs if k.is_text},
@@ -197,10 +209,18 @@ def _read(table: dict[str, Any], origin: str, sizes: Mapping[str, Any]) -> Searc
     for n, item in enumerate(table.get("constraints", []), 1):
         where = f"{origin}, constraint {n}"
         if not isinstance(item, dict) or "require" not in item or not item.get("reason"):
-            raise SpaceError("a constraint has `require` and a `reason`", where=where)
+            raise SpaceError(
+                "a constraint has `require` and a `reason`",
+                where=where,
+                hint="write both: the formula that must hold, and why",
+            )
         constraints.append(Constraint(scope.parse(item["require"], where), str(item["reason"])))
         if constraints[-1].formula.expr.dtype != "bool":
-            raise SpaceError(f"{item['require']!r} is no condition", where=where)
+            raise SpaceError(
+                f"{item['require']!r} is no condition",
+                where=where,
+                hint='compare, such as "tile_m <= m"',
+            )
     defaults: dict[str, Formula | str] = {}
     for name, value in table.get("defaults", {}).items():
         owner = next((k for k in knobs if k.name == name), None)
@@ -216,7 +236,11 @@ def _read(table: dict[str, Any], origin: str, sizes: Mapping[str, Any]) -> Searc
         estimate[name] = scope.parse(text, f"{origin}, estimate of {name}")
         scope.define(name)
     if estimate and "seconds" not in estimate:
-        raise SpaceError("[estimate] doesn't give `seconds`", where=origin)
+        raise SpaceError(
+            "[estimate] doesn't give `seconds`",
+            where=origin,
+            hint="its last line ranks configs: seconds = ..., in any unit",
+        )
     digest = hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
     return SearchSpace(
         str(table.get("op", "")),
@@ -235,29 +259,41 @@ def _read_knob(name: str, spec: Any, scope: Scope, origin: str) -> Knob:
     if isinstance(spec, list):
         spec = {"values": spec}
     if not isinstance(spec, dict):
-        raise SpaceError("a knob is a list of values or a table", where=where)
+        raise SpaceError(
+            "a knob is a list of values or a table",
+            where=where,
+            hint="values = [16, 32], or multiples_of = 16 with upto",
+        )
     for key in spec:
         if key not in _KNOB_KEYS:
             raise SpaceError(
                 f"unknown key {key}", where=where, hint=f"keys: {', '.join(sorted(_KNOB_KEYS))}"
             )
     if sum(k in spec for k in ("values", "multiples_of", "powers_of_two_from")) != 1:
-        raise SpaceError("give one of values, multiples_of, powers_of_two_from", where=where)
+        raise SpaceError(
+            "give one of values, multiples_of, powers_of_two_from",
+            where=where,
+            hint="such as values = [16, 32]",
+        )
     formula = {
         k: scope.parse(spec[k], where)
         for k in ("multiples_of", "powers_of_two_from", "upto")
         if k in spec
     }
     if "values" not in spec and "upto" not in spec:
-        raise SpaceError("a generated knob needs `upto`", where=where)
+        raise SpaceError("a generated knob needs `upto`", where=where, hint='such as upto = "m"')
     values = spec.get("values", [])
     if "values" in spec and (not isinstance(values, list) or not values):
-        raise SpaceError("has no values", where=where)
+        raise SpaceError("has no values", where=where, hint="such as values = [16, 32]")
     if len({isinstance(v, str) for v in values}) > 1:
-        raise SpaceError("mixes numbers and texts", where=where)
+        raise SpaceError(
+            "mixes numbers and texts",
+            where=where,
+            hint="use one kind, such as [1, 2] or ['m', 'n']",
+        )
     plain = tuple(_plain(v) for v in values)
     if len(set(plain)) != len(plain):
-        raise SpaceError("has a value twice", where=where)
+        raise SpaceError("has a value twice", where=where, hint="name each value once")
     return Knob(name, plain, about=str(spec.get("about", "")), **formula)
 
 

@@ -154,7 +154,7 @@ class Const(Expr):
 
     def __index__(self) -> int:
         if dtypes.is_float(self.dtype):
-            raise ExpressionError(f"{self.value} is not an integer")
+            raise ExpressionError(f"{self.value} is not an integer", hint="use an integer constant")
         return int(self.value)
 
 

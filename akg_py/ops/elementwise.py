@@ -100,7 +100,9 @@ def swiglu(X: Tensor, Y: Tensor) -> Tensor:
 def bias_add(X: Tensor, bias: Tensor) -> Tensor:
     """X[..., j] + bias[j]."""
     if bias.shape != X.shape[-1:] or bias.dtype != X.dtype:
-        raise ExpressionError(f"{bias!r} is no bias of {X!r}")
+        raise ExpressionError(
+            f"{bias!r} is no bias of {X!r}", hint="one element per column, of the same dtype"
+        )
     acc = wide(X.dtype)
     return te.compute(  # type: ignore[no-any-return]
         X.shape,

@@ -18,7 +18,9 @@ from akg_py.te.tensor import Tensor
 
 def _row_axis(X: Tensor) -> Any:
     if X.ndim < 1:
-        raise ExpressionError(f"{X!r} has no axis to reduce")
+        raise ExpressionError(
+            f"{X!r} has no axis to reduce", hint="give a tensor of one dimension or more"
+        )
     return te.reduce_axis((0, X.shape[-1]), name="r")
 
 

@@ -255,7 +255,10 @@ def register(
 
     def add(declare_function: Callable[..., Any]) -> Callable[..., Any]:
         if not name.isidentifier():
-            raise ExpressionError(f"operator name {name!r} is no identifier")
+            raise ExpressionError(
+                f"operator name {name!r} is no identifier",
+                hint="letters, digits and _, such as scaled_add",
+            )
         source = inspect.getsourcefile(declare_function) or ""
         before = _OPERATORS.get(name)
         if before is not None and before.source != source:
@@ -327,7 +330,9 @@ def parse_text(text: str) -> tuple[Operator, Attrs]:
                 hint="write op:attribute=value,...",
             )
         if key in given:
-            raise SpaceError(f"{key} stands twice in the workload {text!r}")
+            raise SpaceError(
+                f"{key} stands twice in the workload {text!r}", hint="give each attribute once"
+            )
         given[key] = value
     op = get(name.strip())
     try:

@@ -158,7 +158,10 @@ def canonical_text(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> str:
     for op in graph_order(outputs):
         if not isinstance(op, ComputeOp):
             if op.outputs[0] not in tensors:
-                raise ExpressionError(f"{op.name} is read but isn't among the arguments")
+                raise ExpressionError(
+                    f"{op.name} is read but isn't among the arguments",
+                    hint="list every placeholder among the inputs",
+                )
             continue
         names: dict[Var, str] = {a: f"i{n}" for n, a in enumerate(op.axis)}
         names |= {a: f"r{n}" for n, a in enumerate(op.reduce_axis)}

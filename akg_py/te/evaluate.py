@@ -558,7 +558,10 @@ def _number(e: Expr) -> int | float | bool:
     if isinstance(e, Unary) and e.op == "-":
         return -_number(e.a)
     if not isinstance(e, Const):
-        raise ExpressionError(f"the identity {e} of a reduction is not a constant")
+        raise ExpressionError(
+            f"the identity {e} of a reduction is not a constant",
+            hint="use te.const, te.min_value or te.max_value",
+        )
     return e.value
 
 

@@ -40,12 +40,18 @@ def output_box(t: Tensor, region: Sequence[slice | range] | None) -> Box:
     if region is None:
         return tuple((0, n) for n in t.shape)
     if len(region) != t.ndim:
-        raise ExpressionError(f"the region has {len(region)} dimensions, {t.name} has {t.ndim}")
+        raise ExpressionError(
+            f"the region has {len(region)} dimensions, {t.name} has {t.ndim}",
+            hint="one slice per dimension",
+        )
     box = []
     for part, n in zip(region, t.shape, strict=True):
         r = part if isinstance(part, range) else range(*part.indices(n))
         if r.step != 1 or r.start < 0 or r.stop > n:
-            raise ExpressionError(f"region {part} of {t.name}: a step of 1 inside 0..{n} is needed")
+            raise ExpressionError(
+                f"region {part} of {t.name}: a step of 1 inside 0..{n} is needed",
+                hint="such as region=(slice(0, 8), slice(4, 6))",
+            )
         box.append((r.start, max(r.stop, r.start)))
     return tuple(box)
 

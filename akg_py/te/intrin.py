@@ -31,7 +31,9 @@ class TensorIntrin:
 _REGISTRY: dict[str, TensorIntrin] = {}
 
 
-def decl_tensor_intrin(op: ComputeOp, name: str = "tensor_intrin", instruction: str = "") -> TensorIntrin:
+def decl_tensor_intrin(
+    op: ComputeOp, name: str = "tensor_intrin", instruction: str = ""
+) -> TensorIntrin:
     """Declare an intrinsic by the computation it does.
 
     Args:
@@ -40,10 +42,15 @@ def decl_tensor_intrin(op: ComputeOp, name: str = "tensor_intrin", instruction: 
         instruction: the target's instruction to use.
     """
     if not isinstance(op, ComputeOp):
-        raise ExpressionError(f"{name}: an intrinsic is declared by a te.compute, not {op!r}", hint="pass C.op")
+        raise ExpressionError(
+            f"{name}: an intrinsic is declared by a te.compute, not {op!r}", hint="pass C.op"
+        )
     for t in op.input_tensors:
         if not isinstance(t.op, PlaceholderOp):
-            raise ExpressionError(f"{name}: its input {t.name} is no placeholder")
+            raise ExpressionError(
+                f"{name}: its input {t.name} is no placeholder",
+                hint="declare the intrinsic over te.placeholder tensors",
+            )
     intrin = TensorIntrin(name, op, instruction)
     _REGISTRY[name] = intrin
     return intrin

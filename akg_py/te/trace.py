@@ -49,14 +49,24 @@ class Step:
             primitive, stage, args, kwargs, auto = data
             step = cls(primitive, stage, _frozen(args), tuple(kwargs.items()), bool(auto))
         except (TypeError, ValueError, AttributeError) as e:
-            raise ScheduleError(f"{data!r} is no step of a trace", where="trace") from e
+            raise ScheduleError(
+                f"{data!r} is no step of a trace",
+                where="trace",
+                hint="[primitive, stage, arguments, options, auto], as to_json gives it",
+            ) from e
         _check_primitive(step.primitive, bool(step.stage))
         return step
 
 
 def _check_primitive(primitive: object, of_stage: bool) -> None:
-    if not isinstance(primitive, str) or primitive not in (STAGE_PRIMITIVES if of_stage else SCHEDULE_PRIMITIVES):
-        raise ScheduleError(f"unknown primitive {primitive!r} in a trace", where="trace")
+    if not isinstance(primitive, str) or primitive not in (
+        STAGE_PRIMITIVES if of_stage else SCHEDULE_PRIMITIVES
+    ):
+        raise ScheduleError(
+            f"unknown primitive {primitive!r} in a trace",
+            where="trace",
+            hint="was the trace written by a newer akg_py?",
+        )
 
 
 def _literal(value: object) -> str:
@@ -103,7 +113,11 @@ class Trace:
         try:
             tree = ast.parse(text)
         except SyntaxError as e:
-            raise ScheduleError(f"not a trace: {e.msg}", where=f"trace, line {e.lineno}") from e
+            raise ScheduleError(
+                f"not a trace: {e.msg}",
+                where=f"trace, line {e.lineno}",
+                hint="one primitive a line, as print(s.trace) writes it",
+            ) from e
         lines = text.splitlines()
         return cls(tuple(_parse_step(node, lines) for node in tree.body))
 
@@ -129,21 +143,37 @@ def _listed(value: object) -> object:
 def _parse_step(node: ast.stmt, lines: list[str]) -> Step:
     where = f"trace, line {node.lineno}"
     match node:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=subject, attr=primitive), args=args, keywords=keywords)):
+        case ast.Expr(
+            value=ast.Call(
+                func=ast.Attribute(value=subject, attr=primitive), args=args, keywords=keywords
+            )
+        ):
             pass
         case _:
-            raise ScheduleError("not a call of a primitive", where=where)
+            raise ScheduleError(
+                "not a call of a primitive",
+                where=where,
+                hint="one primitive a line, as print(s.trace) writes it",
+            )
     match subject:
         case ast.Name(id="s"):
             stage = ""
         case ast.Subscript(value=ast.Name(id="s"), slice=ast.Constant(value=str(stage))):
             pass
         case _:
-            raise ScheduleError('a step begins with s["stage"]. or s.', where=where)
+            raise ScheduleError(
+                'a step begins with s["stage"]. or s.',
+                where=where,
+                hint="one primitive a line, as print(s.trace) writes it",
+            )
     try:
         values = tuple(_frozen(ast.literal_eval(a)) for a in args)
         named = tuple((k.arg or "", _frozen(ast.literal_eval(k.value))) for k in keywords)
     except ValueError as e:
-        raise ScheduleError("arguments of a step are literals", where=where) from e
+        raise ScheduleError(
+            "arguments of a step are literals",
+            where=where,
+            hint="axes and stages by name, numbers as they are",
+        ) from e
     _check_primitive(primitive, bool(stage))
     return Step(primitive, stage, values, named, lines[node.lineno - 1].rstrip().endswith("# auto"))

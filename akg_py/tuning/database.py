@@ -104,7 +104,11 @@ def merge(sources: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
         problems: list[str] = []
         for path in [*map(Path, sources), *([target] if target.exists() else [])]:
             if not path.exists():
-                raise DatabaseError("no such database", where=str(path))
+                raise DatabaseError(
+                    "no such database",
+                    where=str(path),
+                    hint="akg_py tune --database FILE writes one",
+                )
             records.update((r.digest, r) for r in _read(path, problems))
         ordered = sorted(records.values(), key=lambda r: (r.workload, r.key, r.target, r.digest))
         lines = [json.dumps(_header(), separators=(",", ":"))]
@@ -130,7 +134,11 @@ def _read(path: Path, problems: list[str]) -> Iterator[Record]:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise DatabaseError(f"can't read the database: {error.strerror}", where=str(path)) from None
+        raise DatabaseError(
+            f"can't read the database: {error.strerror}",
+            where=str(path),
+            hint="choose a file that you may read",
+        ) from None
     seen_header = False
     lines = data.split(b"\n")
     for number, raw in enumerate(lines, 1):
@@ -206,7 +214,9 @@ def _locked(path: Path, timeout_seconds: float = 60.0) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout:
         raise DatabaseError(
-            f"another process holds the database for over {timeout_seconds:.0f} s", where=str(path)
+            f"another process holds the database for over {timeout_seconds:.0f} s",
+            where=str(path),
+            hint="wait for it, or use another file and merge later",
         ) from None
     except OSError as error:
         raise _unwritable(path, error) from None
@@ -259,7 +269,11 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise DatabaseError now if an append to `path` would fail later for want of permission."""
     place = Path(path)
     if place.is_dir():
-        raise DatabaseError("the database path is a directory", where=str(place))
+        raise DatabaseError(
+            "the database path is a directory",
+            where=str(place),
+            hint="give a file, such as tuning.jsonl in it",
+        )
     parent = place.parent
     if not parent.is_dir():
         raise DatabaseError(f"no such directory: {parent}", where=str(place), hint="make it first")

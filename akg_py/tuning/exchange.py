@@ -67,4 +67,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise DatabaseError(f"can't write it: {error.strerror}", where=os.fspath(path)) from None
+        raise DatabaseError(
+            f"can't write it: {error.strerror}",
+            where=os.fspath(path),
+            hint="choose a file that you may write",
+        ) from None

@@ -145,7 +145,11 @@ def load_source(path: str) -> None:
         return
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise AkgError(f"can't load {path}", where=path)
+        raise AkgError(
+            f"can't load {path}",
+            where=path,
+            hint="worker processes load the file of an operator: it must import by itself",
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -274,7 +274,11 @@ def _open_storage(journal: str | os.PathLike[str] | None) -> Iterator[Any]:
             hint="wait, or give another --storage",
         ) from None
     except OSError as error:
-        raise DatabaseError(f"can't write the journal: {error.strerror}", where=str(path)) from None
+        raise DatabaseError(
+            f"can't write the journal: {error.strerror}",
+            where=str(path),
+            hint="choose a path that you may write: --storage",
+        ) from None
     try:
         _mend(path)
         backend: BaseJournalBackend = JournalFileBackend(str(path), lock_obj=_OwnLock())
@@ -288,7 +292,11 @@ def _open_storage(journal: str | os.PathLike[str] | None) -> Iterator[Any]:
             ) from None
         yield storage
     except OSError as error:
-        raise DatabaseError(f"can't write the journal: {error.strerror}", where=str(path)) from None
+        raise DatabaseError(
+            f"can't write the journal: {error.strerror}",
+            where=str(path),
+            hint="choose a path that you may write: --storage",
+        ) from None
     finally:
         lock.release()
 

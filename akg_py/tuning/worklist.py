@@ -60,9 +60,15 @@ class Worklist:
         """Add the workload of `text`, or its problem."""
         try:
             if not isinstance(text, str):
-                raise SpaceError(f"a workload is text such as matmul:m=8,n=8,k=8, not {text!r}")
+                raise SpaceError(
+                    f"a workload is text such as matmul:m=8,n=8,k=8, not {text!r}",
+                    hint="akg_py ops lists operators and their attributes",
+                )
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise SpaceError(f"count is {count!r}, not a positive integer")
+                raise SpaceError(
+                    f"count is {count!r}, not a positive integer",
+                    hint="launches of this workload, 1 or more",
+                )
             self.add(Entry(Workload.parse(text), count, note))
         except AkgError as error:
             hint = f" ({error.hint})" if error.hint else ""
@@ -106,7 +112,9 @@ def read(what: str) -> Worklist:
         detail = "\n".join(f"  {p}" for p in result.problems[:5])
         detail += "".join(f"\n  skipped {n} x {kind}: {why}" for kind, n, why in result.skipped[:5])
         raise SpaceError(
-            f"no workload to tune\n{detail}" if detail else "no workload in it", where=str(what)
+            f"no workload to tune\n{detail}" if detail else "no workload in it",
+            where=str(what),
+            hint="one workload a line, such as add:shape=8x8",
         )
     return result
 
@@ -116,13 +124,19 @@ def read_file(path: Path) -> Worklist:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        raise SpaceError("no such file", where=str(path)) from None
+        raise SpaceError("no such file", where=str(path), hint="check the path") from None
     except OSError as error:
-        raise SpaceError(f"can't read it: {error.strerror}", where=str(path)) from None
+        raise SpaceError(
+            f"can't read it: {error.strerror}",
+            where=str(path),
+            hint="choose a file that you may read",
+        ) from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SpaceError(f"not UTF-8 text (byte {error.start})", where=str(path)) from None
+        raise SpaceError(
+            f"not UTF-8 text (byte {error.start})", where=str(path), hint="save it as UTF-8"
+        ) from None
     match path.suffix.lower():
         case ".toml":
             return read_toml(text, str(path))
@@ -150,7 +164,11 @@ def read_toml(text: str, origin: str) -> Worklist:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SpaceError(f"not a TOML file: {error}", where=origin) from None
+        raise SpaceError(
+            f"not a TOML file: {error}",
+            where=origin,
+            hint="entries are [[workloads]] with workload = and count =",
+        ) from None
     return _read_entries(table, origin)
 
 
@@ -161,7 +179,11 @@ def read_json(text: str, origin: str) -> Worklist:
     try:
         table = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SpaceError(f"not a JSON file: {error}", where=origin) from None
+        raise SpaceError(
+            f"not a JSON file: {error}",
+            where=origin,
+            hint="a list of texts, or of objects with workload and count",
+        ) from None
     return _read_entries(table if isinstance(table, dict) else {"workloads": table}, origin)
 
 
@@ -169,7 +191,11 @@ def _read_entries(table: dict[str, Any], origin: str) -> Worklist:
     result = Worklist(str(table.get("name", origin)))
     items = table.get("workloads")
     if not isinstance(items, list):
-        raise SpaceError("no list `workloads` in it", where=origin)
+        raise SpaceError(
+            "no list `workloads` in it",
+            where=origin,
+            hint="entries are [[workloads]] with workload = and count =",
+        )
     for number, item in enumerate(items, 1):
         where = f"{origin}, entry {number}"
         if isinstance(item, dict):
