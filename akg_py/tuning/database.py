@@ -76,11 +76,11 @@ class Database:
         self._records.setdefault(digest, record)
 
     def best(self, key: str, target: str) -> Record | None:
-        """The fastest record of that workload key on that target; ties go to the smaller digest."""
+        """The fastest record of a workload key on a target; those with checked values come first."""
         found = [
             r for r in self if r.key == key and r.target == target and r.simulated_us < float("inf")
         ]
-        return min(found, key=lambda r: (r.simulated_us, r.digest), default=None)
+        return min(found, key=lambda r: (not r.is_checked, r.simulated_us, r.digest), default=None)
 
     def all_best(self) -> list[Record]:
         """The fastest record of each workload and target, by workload."""
@@ -148,12 +148,11 @@ def _read(path: Path, problems: list[str]) -> Iterator[Record]:
         try:
             entry = json.loads(raw)
         except (ValueError, RecursionError):
+            known = raw.startswith((_HEADER_START, b'{"digest"')) or _HEADER_START.startswith(raw)
+            if number == 1 and not known:
+                raise _foreign(path) from None
             if number == len(lines):
                 problems.append(f"{where}: torn (a write was cut short); skipped")
-            elif number == 1 and not (
-                raw.startswith(_HEADER_START) or _HEADER_START.startswith(raw)
-            ):
-                raise _foreign(path) from None
             else:
                 problems.append(f"{where}: no JSON; skipped")
             continue

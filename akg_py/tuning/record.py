@@ -64,6 +64,11 @@ class Record:
         return float(value) if good else math.inf  # type: ignore[arg-type]
 
     @property
+    def is_checked(self) -> bool:
+        """Whether the schedule's values were compared with the oracle (not if interrupted)."""
+        return bool(self.verified) and not self.verified.startswith("no")
+
+    @property
     def speedup(self) -> float:
         """Baseline time over this record's time; NaN without a baseline."""
         base = self.baseline.get("simulated_us")

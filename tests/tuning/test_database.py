@@ -64,6 +64,14 @@ def test_best_prefers_time_then_digest_and_needs_key_and_target(path):
     assert database.best("k1", "ascend910b4") is None
 
 
+def test_best_prefers_checked_values(path):
+    database = Database(path)
+    database.append(record(1.0, verified="no: interrupted"))
+    assert database.best("k1", "ascend910b3").simulated_us == 1.0
+    database.append(record(2.0, verified="full, bit-exact"))
+    assert database.best("k1", "ascend910b3").simulated_us == 2.0
+
+
 @pytest.mark.parametrize("cost", [0, -1.0, float("inf"), None, "fast"])
 def test_unusable_times_never_win(path, cost):
     database = Database(path)
