@@ -17,7 +17,9 @@ __version__ = "0.1.0"
 
 for _name in ("schedules", "search_spaces"):
     _beside = _Path(__file__).parent.parent / _name
-    if not (_Path(__file__).parent / _name).is_dir() and _beside.is_dir():  # a checkout or an editable install
+    if (
+        not (_Path(__file__).parent / _name).is_dir() and _beside.is_dir()
+    ):  # a checkout or an editable install
         _spec = _PathFinder.find_spec(f"{__name__}.{_name}", [str(_beside.parent)])
         if _spec is not None:
             _sys.modules[_spec.name] = _module_from_spec(_spec)
@@ -26,9 +28,15 @@ if TYPE_CHECKING:
     from akg_py import ops, te
     from akg_py.cost_types import Cost
     from akg_py.errors import (
-        AkgError, CapacityError, DatabaseError, ExpressionError, InternalError, ScheduleError, SpaceError,
+        AkgError,
+        CapacityError,
+        DatabaseError,
+        ExpressionError,
+        InternalError,
+        ScheduleError,
+        SpaceError,
         UnsupportedError,
-    )  # fmt: skip
+    )
     from akg_py.library import task
     from akg_py.pipeline import build, complete, lower
     from akg_py.target import TARGETS, Target
@@ -38,7 +46,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "akg_py.cost_types": ("Cost",),
     "akg_py.errors": (
-        "AkgError", "CapacityError", "DatabaseError", "ExpressionError", "InternalError", "ScheduleError", "SpaceError",
+        "AkgError",
+        "CapacityError",
+        "DatabaseError",
+        "ExpressionError",
+        "InternalError",
+        "ScheduleError",
+        "SpaceError",
         "UnsupportedError",
     ),
     "akg_py.library": ("task",),
@@ -46,13 +60,32 @@ _HOMES = {
     "akg_py.target": ("TARGETS", "Target"),
     "akg_py.te": ("Schedule", "Trace", "create_schedule"),
     "akg_py.tuning": ("tune", "tuned"),
-}  # fmt: skip
+}
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
-    "AkgError", "CapacityError", "Cost", "DatabaseError", "ExpressionError", "InternalError", "Schedule",
-    "ScheduleError", "SpaceError", "TARGETS", "Target", "Trace", "UnsupportedError", "build", "complete",
-    "create_schedule", "lower", "ops", "task", "te", "tune", "tuned",
-]  # fmt: skip
+    "AkgError",
+    "CapacityError",
+    "Cost",
+    "DatabaseError",
+    "ExpressionError",
+    "InternalError",
+    "Schedule",
+    "ScheduleError",
+    "SpaceError",
+    "TARGETS",
+    "Target",
+    "Trace",
+    "UnsupportedError",
+    "build",
+    "complete",
+    "create_schedule",
+    "lower",
+    "ops",
+    "task",
+    "te",
+    "tune",
+    "tuned",
+]
 
 
 def __getattr__(name: str) -> Any:

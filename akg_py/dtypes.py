@@ -13,12 +13,30 @@ import numpy as np
 from akg_py.errors import ExpressionError
 
 _BITS = {
-    "bool": 8, "int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32,
-    "int64": 64, "uint64": 64, "float16": 16, "bfloat16": 16, "float32": 32, "float64": 64,
-}  # fmt: skip
+    "bool": 8,
+    "int8": 8,
+    "uint8": 8,
+    "int16": 16,
+    "uint16": 16,
+    "int32": 32,
+    "uint32": 32,
+    "int64": 64,
+    "uint64": 64,
+    "float16": 16,
+    "bfloat16": 16,
+    "float32": 32,
+    "float64": 64,
+}
 DTYPES = tuple(_BITS)
-_SHORT = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32",
-          "fp64": "float64", "double": "float64"}  # fmt: skip
+_SHORT = {
+    "fp16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "fp32": "float32",
+    "float": "float32",
+    "fp64": "float64",
+    "double": "float64",
+}
 
 
 def check_dtype(dtype: object) -> str:
@@ -62,7 +80,8 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     if dtype == "bfloat16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return found
     return np.dtype(dtype)
 
 
@@ -85,7 +104,9 @@ def promote(a: str, b: str) -> str:
 
 def accumulator(dtype: str) -> str:
     """Default dtype a reduction of `dtype` accumulates in."""
-    return {"float16": "float32", "bfloat16": "float32", "int8": "int32", "uint8": "int32"}.get(dtype, dtype)
+    return {"float16": "float32", "bfloat16": "float32", "int8": "int32", "uint8": "int32"}.get(
+        dtype, dtype
+    )
 
 
 def lowest(dtype: str) -> float | int:

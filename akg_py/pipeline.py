@@ -62,8 +62,12 @@ def build(
     if auto not in AUTO:
         raise ScheduleError(f"auto={auto!r}", hint=f"use one of {', '.join(map(repr, AUTO))}")
     if not isinstance(schedule, Schedule):
-        raise ScheduleError(f"build takes a schedule, not {schedule!r}", hint="te.create_schedule(C.op)")
-    done = schedule if auto is False else _completed(schedule, part, str(auto))  # staging, scopes, core axis
+        raise ScheduleError(
+            f"build takes a schedule, not {schedule!r}", hint="te.create_schedule(C.op)"
+        )
+    done = (
+        schedule if auto is False else _completed(schedule, part, str(auto))
+    )  # staging, scopes, core axis
     func = lower_schedule(done, args, name)  # loops and regions
     aliases = _aliases(func, args, inplace or {})
     if part.family == "cpu":
@@ -73,7 +77,9 @@ def build(
     from akg_py.ascend.device import load_device
     from akg_py.ascend.kernel import AscendKernel
 
-    return AscendKernel(func, load_device(part.name), schedule=done, inplace=aliases)  # select, plan, sync
+    return AscendKernel(
+        func, load_device(part.name), schedule=done, inplace=aliases
+    )  # select, plan, sync
 
 
 def _completed(schedule: Schedule, target: Target, auto: str) -> Schedule:
@@ -82,12 +88,16 @@ def _completed(schedule: Schedule, target: Target, auto: str) -> Schedule:
     return complete_schedule(schedule, target, auto)
 
 
-def _aliases(func: Func, args: Sequence[Tensor], inplace: Mapping[Tensor, Tensor]) -> dict[Buffer, Buffer]:
+def _aliases(
+    func: Func, args: Sequence[Tensor], inplace: Mapping[Tensor, Tensor]
+) -> dict[Buffer, Buffer]:
     by_tensor = dict(zip(args, func.params, strict=True))
     for output, source in inplace.items():
         for t in (output, source):
             if t not in by_tensor:
-                raise ExpressionError(f"inplace names {t!r}, which is no argument", hint="inplace={output: input}")
+                raise ExpressionError(
+                    f"inplace names {t!r}, which is no argument", hint="inplace={output: input}"
+                )
         if output.shape != source.shape or output.dtype != source.dtype:
             raise ExpressionError(
                 f"{output.name} can't take the place of {source.name}: shapes or dtypes differ",

@@ -21,7 +21,11 @@ TARGETS = {
     t.name: t
     for t in (
         Target("cpu", "cpu", "this machine, vector code through LLVM; times are measured"),
-        Target("ascend910b3", "ascend", "simulated Ascend 910B3: 20 cube cores, 40 vector cores, 1.8 GHz"),
+        Target(
+            "ascend910b3",
+            "ascend",
+            "simulated Ascend 910B3: 20 cube cores, 40 vector cores, 1.8 GHz",
+        ),
     )
 }
 

@@ -17,8 +17,15 @@ from tests.comparison import assert_exact, assert_within_bound, random_floats, s
 
 TARGETS = ("cpu", "ascend910b3")
 MATMULS = [
-    (64, 64, 64), (17, 33, 65), (127, 131, 137), (1, 1, 1), (5, 300, 7), (0, 8, 8), (8, 8, 0), (260, 272, 160),
-]  # fmt: skip
+    (64, 64, 64),
+    (17, 33, 65),
+    (127, 131, 137),
+    (1, 1, 1),
+    (5, 300, 7),
+    (0, 8, 8),
+    (8, 8, 0),
+    (260, 272, 160),
+]
 ROWS = [(8, 64), (7, 13), (37, 127), (1, 1), (3, 1000), (0, 5), (257, 16), (129, 640)]
 
 
@@ -51,7 +58,11 @@ def check(kernel: Any, inputs: Any, outputs: Any, exact: bool, rng: np.random.Ge
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
-    "case", workloads(), ids=lambda c: f"{c[0]}-{'x'.join(map(str, c[1].get('shape') or list(c[1].values())[:3]))}-{c[1]['dtype']}"
+    "case",
+    workloads(),
+    ids=lambda c: (
+        f"{c[0]}-{'x'.join(map(str, c[1].get('shape') or list(c[1].values())[:3]))}-{c[1]['dtype']}"
+    ),
 )
 def test_operator_agrees_with_the_oracle(case: Any, target: str) -> None:
     op, attrs, exact = case
@@ -66,12 +77,18 @@ def test_operator_agrees_with_the_oracle(case: Any, target: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "matmul:m=200,n=300,k=150,dtype=float16", "matmul:m=64,n=512,k=96,dtype=float32",
-        "batch_matmul:b=3,m=40,n=50,k=33,dtype=float16", "softmax:shape=100x77,dtype=float16",
-        "layer_norm:shape=90x256,dtype=float32", "rms_norm:shape=64x100,dtype=float16", "gelu:shape=70x130,dtype=float16",
-        "layer_norm_gelu:shape=50x128,dtype=float16", "bias_add:shape=33x65,dtype=float32", "swiglu:shape=40x96,dtype=float16",
+        "matmul:m=200,n=300,k=150,dtype=float16",
+        "matmul:m=64,n=512,k=96,dtype=float32",
+        "batch_matmul:b=3,m=40,n=50,k=33,dtype=float16",
+        "softmax:shape=100x77,dtype=float16",
+        "layer_norm:shape=90x256,dtype=float32",
+        "rms_norm:shape=64x100,dtype=float16",
+        "gelu:shape=70x130,dtype=float16",
+        "layer_norm_gelu:shape=50x128,dtype=float16",
+        "bias_add:shape=33x65,dtype=float32",
+        "swiglu:shape=40x96,dtype=float16",
     ],
-)  # fmt: skip
+)
 def test_shipped_schedule_agrees_with_the_oracle(text: str, target: str) -> None:
     job = task(text, target)
     inputs, outputs = job.workload.inputs, job.workload.outputs

@@ -8,8 +8,17 @@ from dataclasses import replace
 from akg_py.ascend.device import Device
 from akg_py.ascend.memory import plan_memory
 from akg_py.ascend.program import (
-    Flag, GlobalTensor, Instruction, LocalBuffer, Phase, Program, Repeat, SetFlag, WaitFlag, address,
-)  # fmt: skip
+    Flag,
+    GlobalTensor,
+    Instruction,
+    LocalBuffer,
+    Phase,
+    Program,
+    Repeat,
+    SetFlag,
+    WaitFlag,
+    address,
+)
 from akg_py.ascend.program import Node as ProgramNode
 from akg_py.ascend.select import SelectedPhase, Selection
 from akg_py.ascend.sync import BodySync, insert_sync
@@ -30,10 +39,14 @@ def emit_program(func: Func, selection: Selection, device: Device) -> Program:
     """
     roles = {id(p): "output" if p in func.outputs else "input" for p in func.params}
     tensors = tuple(
-        GlobalTensor(t.buffer.name, t.buffer.dtype, t.buffer.shape, roles.get(id(t.buffer), "workspace"), n)
+        GlobalTensor(
+            t.buffer.name, t.buffer.dtype, t.buffer.shape, roles.get(id(t.buffer), "workspace"), n
+        )
         for n, t in enumerate(selection.tensors)
     )
-    bases: dict[Var, Expr] = {t.base: address(g) for t, g in zip(selection.tensors, tensors, strict=True)}
+    bases: dict[Var, Expr] = {
+        t.base: address(g) for t, g in zip(selection.tensors, tensors, strict=True)
+    }
     phases = tuple(_emit_phase(p, selection, bases, device) for p in selection.phases)
     return Program(func.name, device, tensors, phases)
 
@@ -52,12 +65,16 @@ def _kind(phase: SelectedPhase) -> str:
     return "aic" if cube else "aiv"
 
 
-def _emit_phase(phase: SelectedPhase, selection: Selection, tensor_bases: dict[Var, Expr], device: Device) -> Phase:
+def _emit_phase(
+    phase: SelectedPhase, selection: Selection, tensor_bases: dict[Var, Expr], device: Device
+) -> Phase:
     kind = _kind(phase)
     tiles = {t.base: t for n in walk_nodes(phase.body) if isinstance(n, Loop) for t in n.tiles}
     offsets = plan_memory(phase.body, device)
     shared = _shared_tensors(phase, selection)
-    syncs = insert_sync(phase.body, {**tiles, **{t.base: t for t in shared}}, int(device["sync.events_per_pair"]))
+    syncs = insert_sync(
+        phase.body, {**tiles, **{t.base: t for t in shared}}, int(device["sync.events_per_pair"])
+    )
     blocks = bounds(phase.blocks)[1]
     cores = max(min(device.cores(kind), blocks), 1)
     core = Var("core", "int32", 0, cores - 1)
@@ -70,7 +87,8 @@ def _shared_tensors(phase: SelectedPhase, selection: Selection) -> list[Tile]:
     """GM tensors that a phase both reads and writes; they need order between pipes like any tile."""
     from akg_py.ascend.memory import accesses
 
-    read, written = set(), set()
+    read: set[Var] = set()
+    written: set[Var] = set()
     for n in walk_nodes(phase.body):
         if isinstance(n, Instruction):
             for a in accesses(n):
@@ -80,9 +98,16 @@ def _shared_tensors(phase: SelectedPhase, selection: Selection) -> list[Tile]:
 
 class _Emitter:
     def __init__(
-        self, phase: SelectedPhase, core: Var, cores: int, tensor_bases: dict[Var, Expr], tiles: dict[Var, Tile],
-        offsets: dict[Var, int], syncs: dict[int, BodySync], device: Device,
-    ) -> None:  # fmt: skip
+        self,
+        phase: SelectedPhase,
+        core: Var,
+        cores: int,
+        tensor_bases: dict[Var, Expr],
+        tiles: dict[Var, Tile],
+        offsets: dict[Var, int],
+        syncs: dict[int, BodySync],
+        device: Device,
+    ) -> None:
         self.phase = phase
         self.core, self.cores = core, cores
         self.syncs = syncs
@@ -116,7 +141,9 @@ class _Emitter:
         blocks = self.phase.blocks
         turns = ceildiv(blocks - self.core, self.cores)
         if self.phase.block is not None:
-            index = Var(self.phase.block.name, "int32", 0, max(-(-bounds(blocks)[1] // self.cores) - 1, 0))
+            index = Var(
+                self.phase.block.name, "int32", 0, max(-(-bounds(blocks)[1] // self.cores) - 1, 0)
+            )
             self.mapping[self.phase.block] = index * self.cores + self.core
             body = self._loop(root, index, turns)
         else:
@@ -156,4 +183,4 @@ class _Emitter:
     def _resolve(self, e: Expr) -> Expr:
         if isinstance(e, Const):
             return e
-        return substitute(e, self.mapping)  # type: ignore[arg-type]
+        return substitute(e, self.mapping)

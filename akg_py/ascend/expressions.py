@@ -8,21 +8,56 @@ from akg_py import dtypes
 from akg_py.ascend import instructions as ins
 from akg_py.ascend.lanes import Axis
 from akg_py.ascend.legalize import expand_math
+from akg_py.ascend.nest import trips_of
 from akg_py.ascend.operations import LANE_DTYPES, STORED_DTYPES, TileOperations
 from akg_py.ascend.tiles import Loop, Tile, TileRef, depends_on
 from akg_py.ir.expr import (
-    COMPARISONS, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var, children, const, is_index, walk,
-)  # fmt: skip
+    COMPARISONS,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    children,
+    const,
+    is_index,
+    walk,
+)
 from akg_py.ir.stmt import Origin
 
 BINARY = {"+": "VADD", "-": "VSUB", "*": "VMUL", "/": "VDIV", "min": "VMIN", "max": "VMAX"}
 _WITH_SCALAR = {"+": "VADDS", "*": "VMULS", "min": "VMINS", "max": "VMAXS", "/": "VDIVS"}
-_SCALAR_FIRST = {"+": "VADDS", "*": "VMULS", "min": "VMINS", "max": "VMAXS", "-": "VRSUBS", "/": "VRDIVS"}
-_COMPARE = {"<": "VCMPLT", "<=": "VCMPLE", ">": "VCMPGT", ">=": "VCMPGE", "==": "VCMPEQ", "!=": "VCMPNE"}
+_SCALAR_FIRST = {
+    "+": "VADDS",
+    "*": "VMULS",
+    "min": "VMINS",
+    "max": "VMAXS",
+    "-": "VRSUBS",
+    "/": "VRDIVS",
+}
+_COMPARE = {
+    "<": "VCMPLT",
+    "<=": "VCMPLE",
+    ">": "VCMPGT",
+    ">=": "VCMPGE",
+    "==": "VCMPEQ",
+    "!=": "VCMPNE",
+}
 _CALLS = {
-    "exp": "VEXP", "log": "VLN", "sqrt": "VSQRT", "rsqrt": "VRSQRT", "abs": "VABS", "floor": "VFLOOR", "ceil": "VCEIL",
-    "round": "VROUND", "trunc": "VTRUNC",
-}  # fmt: skip
+    "exp": "VEXP",
+    "log": "VLN",
+    "sqrt": "VSQRT",
+    "rsqrt": "VRSQRT",
+    "abs": "VABS",
+    "floor": "VFLOOR",
+    "ceil": "VCEIL",
+    "round": "VROUND",
+    "trunc": "VTRUNC",
+}
 
 Target = Callable[[str], TileRef]  # a tile of a dtype for the result
 
@@ -30,9 +65,13 @@ Target = Callable[[str], TileRef]  # a tile of a dtype for the result
 class ExpressionSelector(TileOperations):
     """Computes expressions into tiles; see `_value`."""
 
-    def __init__(self, tiles: dict[int, Tile], loop: Loop, scalar_stages: dict[str, Origin]) -> None:
+    def __init__(
+        self, tiles: dict[int, Tile], loop: Loop, scalar_stages: dict[str, Origin]
+    ) -> None:
         super().__init__(tiles, loop, scalar_stages)
-        self.known: dict[Expr, TileRef | Const] = {}  # values computed so far, reusable in this place
+        self.known: dict[
+            Expr, TileRef | Const
+        ] = {}  # values computed so far, reusable in this place
         self.vars: dict[int, tuple[Expr, frozenset[Var]]] = {}
 
     def _value(self, e: Expr, axes: list[Axis], dst: TileRef | None = None) -> TileRef | Const:
@@ -53,7 +92,11 @@ class ExpressionSelector(TileOperations):
         """free_vars, once per node: expansions of math functions share nodes."""
         found = self.vars.get(id(e))
         if found is None:
-            own = frozenset({e}) if isinstance(e, Var) else frozenset().union(*map(self._free_vars, children(e)))
+            own = (
+                frozenset({e})
+                if isinstance(e, Var)
+                else frozenset().union(*map(self._free_vars, children(e)))
+            )
             found = self.vars[id(e)] = (e, own)
         return found[1]
 
@@ -62,7 +105,11 @@ class ExpressionSelector(TileOperations):
         used = [a for a in axes if a.var in variables]
 
         def target(dtype: str) -> TileRef:
-            if dst is not None and dst.dtype == dtype and len(used) == len([a for a in axes if dst.stride(a.var) != 0]):
+            if (
+                dst is not None
+                and dst.dtype == dtype
+                and len(used) == len([a for a in axes if dst.stride(a.var) != 0])
+            ):
                 return dst
             return self._temp(used, dtype)
 
@@ -97,7 +144,10 @@ class ExpressionSelector(TileOperations):
             return dtype
         if dtype == "bfloat16":
             return "float32"
-        raise self._unsupported(f"the vector unit does not compute in {dtype}", "cast to float32, float16 or int32 first")
+        raise self._unsupported(
+            f"the vector unit does not compute in {dtype}",
+            "cast to float32, float16 or int32 first",
+        )
 
     def _lanes(self, e: Expr, axes: list[Axis], used: list[Axis]) -> TileRef:
         """`e` as a tile in the dtype that lanes compute it in."""
@@ -106,7 +156,9 @@ class ExpressionSelector(TileOperations):
     def _operand(self, e: Expr, axes: list[Axis], used: list[Axis]) -> TileRef | Const:
         return e if isinstance(e, Const) else self._lanes(e, axes, used)
 
-    def _as(self, value: TileRef | Const, dtype: str, used: list[Axis], e: Expr | None = None) -> TileRef:
+    def _as(
+        self, value: TileRef | Const, dtype: str, used: list[Axis], e: Expr | None = None
+    ) -> TileRef:
         if isinstance(value, Const):
             return self._constant(value, dtype)
         if value.dtype == dtype:
@@ -144,7 +196,9 @@ class ExpressionSelector(TileOperations):
         if isinstance(inner, Const):
             return const(inner.value, e.dtype)
         if e.dtype not in STORED_DTYPES:
-            raise self._unsupported(f"the vector unit has no {e.dtype}", "cast to float32, float16 or int32")
+            raise self._unsupported(
+                f"the vector unit has no {e.dtype}", "cast to float32, float16 or int32"
+            )
         if e.a.dtype == "bool" and inner.dtype != "bool":
             if inner.dtype == e.dtype:
                 return inner
@@ -159,20 +213,27 @@ class ExpressionSelector(TileOperations):
         self._op("VCONV", f"{inner.dtype}_{e.dtype}", [out, inner], used)
         return out
 
-    def _call(self, e: Call, axes: list[Axis], used: list[Axis], target: Target, dst: TileRef | None) -> TileRef | Const:
+    def _call(
+        self, e: Call, axes: list[Axis], used: list[Axis], target: Target, dst: TileRef | None
+    ) -> TileRef | Const:
         if e.name in ("isnan",):
             return self._value(Binary("!=", e.args[0], e.args[0], "bool"), axes, dst)
         if e.name not in _CALLS:
             expanded = expand_math(e)
             if expanded is None:
-                raise self._unsupported(f"the vector unit has no {e.name}", f"it has {', '.join(sorted(_CALLS))} and tanh, erf, sigmoid")
+                raise self._unsupported(
+                    f"the vector unit has no {e.name}",
+                    f"it has {', '.join(sorted(_CALLS))} and tanh, erf, sigmoid",
+                )
             return self._value(expanded, axes, dst)
         a = self._lanes(e.args[0], axes, used)
         out = target(a.dtype)
         self._op(_CALLS[e.name], a.dtype, [out, a], used)
         return out
 
-    def _binary(self, e: Binary, axes: list[Axis], used: list[Axis], target: Target) -> TileRef | Const:
+    def _binary(
+        self, e: Binary, axes: list[Axis], used: list[Axis], target: Target
+    ) -> TileRef | Const:
         if e.op in ("&&", "||"):
             a, b = self._mask(e.a, axes), self._mask(e.b, axes)
             first, second = self._tensor(a, used), self._tensor(b, used)
@@ -188,7 +249,10 @@ class ExpressionSelector(TileOperations):
             self._op(_COMPARE[e.op], dtype, [out, first, second], used)
             return out
         if e.op in ("//", "%"):
-            raise self._unsupported(f"the vector unit has no {e.op} of {e.dtype}", "divide floats and floor the quotient")
+            raise self._unsupported(
+                f"the vector unit has no {e.op} of {e.dtype}",
+                "divide floats and floor the quotient",
+            )
         if e.op == "pow":
             expanded = expand_math(e)
             if expanded is None:
@@ -219,9 +283,13 @@ class ExpressionSelector(TileOperations):
             return self._as(value, "float16", [a for a in axes if depends_on(e, a.var)])
         return value
 
-    def _select(self, e: Select, axes: list[Axis], used: list[Axis], dst: TileRef | None) -> TileRef:
-        guarded = e.guards and is_condition_of_indices(e.condition) and any(
-            isinstance(n, Load) for side in (e.a, e.b) for n in walk(side)
+    def _select(
+        self, e: Select, axes: list[Axis], used: list[Axis], dst: TileRef | None
+    ) -> TileRef:
+        guarded = (
+            e.guards
+            and is_condition_of_indices(e.condition)
+            and any(isinstance(n, Load) for side in (e.a, e.b) for n in walk(side))
         )
         dtype = self._work_dtype(e.dtype) if e.dtype != "bool" else "float16"
         if guarded:
@@ -239,8 +307,6 @@ class ExpressionSelector(TileOperations):
 
     def _guarded(self, e: Select, dtype: str, used: list[Axis]) -> TileRef:
         """Element by element, so that the side not taken is never read."""
-        from akg_py.ascend.select import trips_of
-
         out = self._temp(used, dtype)
         body, saved = self.out, self.out
         for a in used:

@@ -30,7 +30,14 @@ class AscendKernel:
         scalar_stages: stages with element operations on the scalar pipe, which is slow.
     """
 
-    def __init__(self, func: Func, device: Device, *, schedule: Any = None, inplace: Mapping[Buffer, Buffer] | None = None) -> None:
+    def __init__(
+        self,
+        func: Func,
+        device: Device,
+        *,
+        schedule: Any = None,
+        inplace: Mapping[Buffer, Buffer] | None = None,
+    ) -> None:
         self.func = func
         self.schedule = schedule
         self.inplace = dict(inplace or {})
@@ -54,7 +61,9 @@ class AscendKernel:
 
     def _workspaces(self) -> list[np.ndarray[Any, Any]]:
         return [
-            np.empty(t.shape, dtypes.numpy_dtype(t.dtype)) for t in self.program.tensors if t.role == "workspace"
+            np.empty(t.shape, dtypes.numpy_dtype(t.dtype))
+            for t in self.program.tensors
+            if t.role == "workspace"
         ]
 
     def time(self, l2: str = "warm") -> Cost:

@@ -73,7 +73,9 @@ def merge_axes(axes: list[Axis], strides: list[dict[Var, int]]) -> list[Axis]:
     return merged
 
 
-def plan_lanes(refs: Sequence[TileRef], axes: Sequence[Axis], pinned: Var | None = None) -> Lane | None:
+def plan_lanes(
+    refs: Sequence[TileRef], axes: Sequence[Axis], pinned: Var | None = None
+) -> Lane | None:
     """Choose the lane axis; None if the operation must go element by element.
 
     The first of `refs` is the destination. A source that stands still along the lanes is read from
@@ -101,7 +103,9 @@ def plan_lanes(refs: Sequence[TileRef], axes: Sequence[Axis], pinned: Var | None
         if any(s[lane.var] not in (0, size) for s, size in zip(strides, sizes, strict=True)):
             continue
         others = [a for a in live if a is not lane]
-        spread = [n > 0 and s[lane.var] == 0 and not refs[n].is_spread for n, s in enumerate(strides)]
+        spread = [
+            n > 0 and s[lane.var] == 0 and not refs[n].is_spread for n, s in enumerate(strides)
+        ]
         if all(
             done or (fits and all(s[a.var] % BLOCK == 0 for a in others))
             for done, fits, s in zip(spread, aligned, strides, strict=True)
@@ -113,7 +117,13 @@ def plan_lanes(refs: Sequence[TileRef], axes: Sequence[Axis], pinned: Var | None
 EmitInstruction = Callable[[list[Expr], Expr, Expr, list[Expr], list[int]], Instruction]
 
 
-def emit_lanes(lane: Lane, refs: Sequence[TileRef], make: EmitInstruction, out: list[Node], origin: Origin | None) -> None:
+def emit_lanes(
+    lane: Lane,
+    refs: Sequence[TileRef],
+    make: EmitInstruction,
+    out: list[Node],
+    origin: Origin | None,
+) -> None:
     """Emit the loops and instructions of a planned operation.
 
     Args:
@@ -133,7 +143,10 @@ def emit_lanes(lane: Lane, refs: Sequence[TileRef], make: EmitInstruction, out: 
     chunks = -(-axis.size // per_repeat)
     if repeat is not None:
         by_rows = chunks * -(-repeat.size // MAX_REPEATS)
-        by_lanes = repeat.size * (-(-(axis.size // per_repeat) // MAX_REPEATS) + (axis.size % per_repeat > 0 or not axis.is_static))
+        by_lanes = repeat.size * (
+            -(-(axis.size // per_repeat) // MAX_REPEATS)
+            + (axis.size % per_repeat > 0 or not axis.is_static)
+        )
         if by_lanes < by_rows:
             repeat = None
     loops = [a for a in others if a is not repeat]
@@ -145,10 +158,14 @@ def emit_lanes(lane: Lane, refs: Sequence[TileRef], make: EmitInstruction, out: 
         out = loop.body
     steps = [size * per_repeat if m else 0 for m, size in zip(moving, sizes, strict=True)]
     if repeat is not None:
-        rows = [const(s[repeat.var]) for s in lane.strides]
-        out, addresses, lanes = chunk_axis(axis.extent, axis.size, per_repeat, addresses, steps, out, origin, "lanes")
+        rows: list[Expr] = [const(s[repeat.var]) for s in lane.strides]
+        out, addresses, lanes = chunk_axis(
+            axis.extent, axis.size, per_repeat, addresses, steps, out, origin, "lanes"
+        )
         row_steps = [s[repeat.var] * MAX_REPEATS for s in lane.strides]
-        out, addresses, repeats = chunk_axis(repeat.extent, repeat.size, MAX_REPEATS, addresses, row_steps, out, origin, "rows")
+        out, addresses, repeats = chunk_axis(
+            repeat.extent, repeat.size, MAX_REPEATS, addresses, row_steps, out, origin, "rows"
+        )
         out.append(make(addresses, lanes, repeats, rows, blocks))
         return
     if axis.size <= per_repeat:
@@ -157,7 +174,14 @@ def emit_lanes(lane: Lane, refs: Sequence[TileRef], make: EmitInstruction, out: 
     whole = axis.extent // per_repeat
     rest = axis.extent - whole * per_repeat
     inner, at, repeats = chunk_axis(
-        whole, axis.size // per_repeat, MAX_REPEATS, addresses, [s * MAX_REPEATS for s in steps], out, origin, "repeats"
+        whole,
+        axis.size // per_repeat,
+        MAX_REPEATS,
+        addresses,
+        [s * MAX_REPEATS for s in steps],
+        out,
+        origin,
+        "repeats",
     )
     inner.append(make(at, const(per_repeat), repeats, [const(s) for s in steps], blocks))
     if not (isinstance(rest, Const) and rest.value == 0):
@@ -170,7 +194,14 @@ def emit_lanes(lane: Lane, refs: Sequence[TileRef], make: EmitInstruction, out: 
 
 
 def chunk_axis(
-    extent: Expr, size: int, limit: int, addresses: list[Expr], steps: list[int], out: list[Node], origin: Origin | None, name: str
+    extent: Expr,
+    size: int,
+    limit: int,
+    addresses: list[Expr],
+    steps: list[int],
+    out: list[Node],
+    origin: Origin | None,
+    name: str,
 ) -> tuple[list[Node], list[Expr], Expr]:
     """Split `extent` into chunks of `limit`: a loop if it can be more than one, and the chunk's size."""
     if size <= limit:
@@ -183,7 +214,11 @@ def chunk_axis(
 
 
 def emit_scalar(
-    refs: Sequence[TileRef], axes: Sequence[Axis], make: EmitInstruction, out: list[Node], origin: Origin | None
+    refs: Sequence[TileRef],
+    axes: Sequence[Axis],
+    make: EmitInstruction,
+    out: list[Node],
+    origin: Origin | None,
 ) -> None:
     """Emit an operation element by element: all axes are loops, one lane on the scalar pipe."""
     for a in axes:
@@ -192,6 +227,7 @@ def emit_scalar(
         loop = Loop(a.var, a.extent, origin=origin)
         out.append(loop)
         out = loop.body
-    made = make([r.address for r in refs], const(1), const(1), [const(0)] * len(refs), [BLOCK] * len(refs))
+    made = make(
+        [r.address for r in refs], const(1), const(1), [const(0)] * len(refs), [BLOCK] * len(refs)
+    )
     out.append(Instruction(made.op, made.operands, "S", made.origin))
-

@@ -64,18 +64,25 @@ def _horner(y: Expr, coefficients: tuple[float, ...]) -> Expr:
 
 
 _EXPANSIONS: dict[str, Callable[[Expr], Expr]] = {
-    "sigmoid": _sigmoid, "exp2": _exp2, "log2": _scaled("log", 1 / math.log(2)), "log10": _scaled("log", 1 / math.log(10)),
-    "log1p": _log1p, "tanh": _tanh, "erf": _erf,
-}  # fmt: skip
+    "sigmoid": _sigmoid,
+    "exp2": _exp2,
+    "log2": _scaled("log", 1 / math.log(2)),
+    "log10": _scaled("log", 1 / math.log(10)),
+    "log1p": _log1p,
+    "tanh": _tanh,
+    "erf": _erf,
+}
 
 
 def expand_math(e: Call | Binary) -> Expr | None:
     """`e` over functions of the vector unit, or None."""
     if isinstance(e, Call) and e.name in _EXPANSIONS:
         return _EXPANSIONS[e.name](e.args[0])
-    base, exponent = (e.args[0], e.args[1]) if isinstance(e, Call) and e.name == "pow" else (
-        (e.a, e.b) if isinstance(e, Binary) else (None, None)
-    )  # fmt: skip
+    base, exponent = (
+        (e.args[0], e.args[1])
+        if isinstance(e, Call) and e.name == "pow"
+        else ((e.a, e.b) if isinstance(e, Binary) else (None, None))
+    )
     if base is not None and isinstance(exponent, Const):
         return _power(base, float(exponent.value))
     return None
@@ -96,5 +103,3 @@ def _power(base: Expr, exponent: float) -> Expr | None:
             result = square if result is None else result * square
         square, n = square * square, n >> 1
     return const(1.0, base.dtype) if result is None else result
-
-

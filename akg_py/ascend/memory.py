@@ -80,9 +80,9 @@ def find_lives(body: list[Node]) -> dict[Var, Life]:
             for a in accesses(node):
                 if a.base not in tiles:
                     continue
-                life = lives.get(a.base)
-                if life is None:
-                    life = lives[a.base] = Life(tiles[a.base], position, position, set(), node, node)
+                if a.base not in lives:
+                    lives[a.base] = Life(tiles[a.base], position, position, set(), node, node)
+                life = lives[a.base]
                 life.last, life.last_node = position, node
                 life.pipes.add(a.pipe)
                 used.add(a.base)
@@ -131,12 +131,17 @@ def _offset(life: Life, size: int, placed: list[Placed]) -> int:
     for p in placed:
         if p.size == size and _takes_over(life, p.life):
             if not any(
-                o is not p and o.offset < p.offset + size and p.offset < o.offset + o.size and not _may_share(life, o.life)
+                o is not p
+                and o.offset < p.offset + size
+                and p.offset < o.offset + o.size
+                and not _may_share(life, o.life)
                 for o in placed
             ):
                 return p.offset
     offset = 0
-    for begin, stop in sorted((p.offset, p.offset + p.size) for p in placed if not _may_share(life, p.life)):
+    for begin, stop in sorted(
+        (p.offset, p.offset + p.size) for p in placed if not _may_share(life, p.life)
+    ):
         if offset + size <= begin:
             break
         offset = max(offset, stop)
@@ -171,7 +176,9 @@ def _takes_over(new: Life, old: Life) -> bool:
     return all(all(map(same, s, shifts[0])) for s in shifts)
 
 
-def _overflow(scope: str, needed: int, capacity: int, tiles: list[Tile], device: Device) -> CapacityError:
+def _overflow(
+    scope: str, needed: int, capacity: int, tiles: list[Tile], device: Device
+) -> CapacityError:
     tiles = sorted(tiles, key=lambda t: -t.size_bytes * t.buffer.copies)
     lines = [
         f"\n    {t.size_bytes * t.buffer.copies:>9,} B  {t.buffer.name}: {t.buffer.copies} cop{'y' if t.buffer.copies == 1 else 'ies'} "
@@ -186,5 +193,6 @@ def _overflow(scope: str, needed: int, capacity: int, tiles: list[Tile], device:
         hint += f"; or one copy instead of two of {doubled[0]}"
     return CapacityError(
         f"{scope} needs {needed:,} bytes, {device.name} has {capacity:,}{''.join(lines)}{more}",
-        where=biggest.origin.place if biggest.origin else None, hint=hint,
-    )  # fmt: skip
+        where=biggest.origin.place if biggest.origin else None,
+        hint=hint,
+    )

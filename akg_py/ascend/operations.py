@@ -12,7 +12,18 @@ from akg_py import dtypes
 from akg_py.ascend import instructions as ins
 from akg_py.ascend.lanes import Axis, emit_lanes, emit_scalar, merge_axes, plan_lanes, strip
 from akg_py.ascend.program import Instruction
-from akg_py.ascend.tiles import BLOCK, SPREAD, Loop, Node, Tile, TileRef, depends_on, element_address, is_multiple, make_tile
+from akg_py.ascend.tiles import (
+    BLOCK,
+    SPREAD,
+    Loop,
+    Node,
+    Tile,
+    TileRef,
+    depends_on,
+    element_address,
+    is_multiple,
+    make_tile,
+)
 from akg_py.errors import UnsupportedError
 from akg_py.ir.expr import Const, Expr, Load, Var, const, is_index
 from akg_py.ir.stmt import Buffer, Origin
@@ -47,7 +58,9 @@ class TileOperations:
 
     def _unsupported(self, problem: str, hint: str) -> UnsupportedError:
         stage = self.origin.stage if self.origin else "?"
-        return UnsupportedError(f"{stage}: {problem}", where=self.origin.place if self.origin else None, hint=hint)
+        return UnsupportedError(
+            f"{stage}: {problem}", where=self.origin.place if self.origin else None, hint=hint
+        )
 
     def _convert_into(self, dst: TileRef, src: TileRef, axes: list[Axis]) -> None:
         if dst.dtype == src.dtype:
@@ -85,7 +98,10 @@ class TileOperations:
         assert isinstance(buffer, Buffer)
         for i in load.indices:
             if not is_index(i):
-                raise self._unsupported(f"the index {i} of {buffer.name} depends on data", "gathers are not supported yet")
+                raise self._unsupported(
+                    f"the index {i} of {buffer.name} depends on data",
+                    "gathers are not supported yet",
+                )
         ref = self._ref(buffer, load.indices)
         if buffer.scope not in GM_SCOPES:
             return ref
@@ -122,13 +138,21 @@ class TileOperations:
             live = merge_axes(live, strides)
             row = next((a for a in reversed(live) if all(s[a.var] == es for s in strides)), None)
             others = [a for a in live if a is not row]
-            block = max((a for a in others if all(s[a.var] > 0 for s in strides)), key=lambda a: a.size, default=None)
+            block = max(
+                (a for a in others if all(s[a.var] > 0 for s in strides)),
+                key=lambda a: a.size,
+                default=None,
+            )
             loops = [a for a in others if a is not block]
         else:
             starts = [r.address for r in (ub, gm)]
             row, block, loops = None, None, live
         for a in loops:
-            loop = Loop(a.var if not affine else Var(a.var.name, "int32", 0, a.size - 1), a.extent, origin=self.origin)
+            loop = Loop(
+                a.var if not affine else Var(a.var.name, "int32", 0, a.size - 1),
+                a.extent,
+                origin=self.origin,
+            )
             if affine:
                 starts = [e + loop.var * s[a.var] for e, s in zip(starts, strides, strict=True)]
             out.append(loop)
@@ -137,9 +161,13 @@ class TileOperations:
         rows = block.extent if block is not None else const(1)
         pitch = [s[block.var] if block is not None else es for s in strides]
         if to_gm:
-            out.append(ins.copy(starts[1], starts[0], rows, size, pitch[1], pitch[0], "MTE3", self.origin))
+            out.append(
+                ins.copy(starts[1], starts[0], rows, size, pitch[1], pitch[0], "MTE3", self.origin)
+            )
         else:
-            out.append(ins.copy(starts[0], starts[1], rows, size, pitch[0], pitch[1], "MTE2", self.origin))
+            out.append(
+                ins.copy(starts[0], starts[1], rows, size, pitch[0], pitch[1], "MTE2", self.origin)
+            )
         return None
 
     def _rows_aligned(self, axes: list[Axis], ub: TileRef, gm: TileRef) -> bool:
@@ -157,25 +185,44 @@ class TileOperations:
 
     # ------------------------------------------------------------ operations
 
-    def _op(self, name: str, dtype: str, refs: list[TileRef], axes: list[Axis], scalar: int = 0) -> None:
+    def _op(
+        self, name: str, dtype: str, refs: list[TileRef], axes: list[Axis], scalar: int = 0
+    ) -> None:
         """Emit one operation; refs are destination and sources, `scalar` the bits of an immediate."""
 
-        def make(addresses: list[Expr], lanes: Expr, repeats: Expr, rep: list[Expr], blk: list[int]) -> Instruction:
-            def padded(items: Sequence[Expr | int], default: Expr | int) -> tuple[Expr | int, Expr | int, Expr | int]:
+        def make(
+            addresses: list[Expr], lanes: Expr, repeats: Expr, rep: list[Expr], blk: list[int]
+        ) -> Instruction:
+            def padded(
+                items: Sequence[Expr | int], default: Expr | int
+            ) -> tuple[Expr | int, Expr | int, Expr | int]:
                 full = [*items, default, default][:3]
                 return full[0], full[1], full[2]
 
-            operands = [*addresses, const(scalar), const(0)][:3] if len(addresses) < 3 else addresses
+            operands = (
+                [*addresses, const(scalar), const(0)][:3] if len(addresses) < 3 else addresses
+            )
             if len(addresses) == 1:
                 operands = [addresses[0], const(0), const(scalar)]
             return ins.vector(
-                name, dtype, operands[0], operands[1], operands[2], lanes=lanes, repeats=repeats,
-                rep=padded(rep, 0), blk=padded(blk, BLOCK), origin=self.origin,
-            )  # fmt: skip
+                name,
+                dtype,
+                operands[0],
+                operands[1],
+                operands[2],
+                lanes=lanes,
+                repeats=repeats,
+                rep=padded(rep, 0),
+                blk=padded(blk, BLOCK),
+                origin=self.origin,
+            )
 
         plan = None if self.on_scalar else plan_lanes(refs, axes, self.pinned)
         if plan is not None and plan.lane is not None:
-            widened = [self._spread(r, plan.lane, axes) if self._needs_spread(r, plan.lane) else r for r in refs[1:]]
+            widened = [
+                self._spread(r, plan.lane, axes) if self._needs_spread(r, plan.lane) else r
+                for r in refs[1:]
+            ]
             if any(w is not r for w, r in zip(widened, refs[1:], strict=True)):
                 refs = [refs[0], *widened]
                 plan = plan_lanes(refs, axes, plan.lane.var)
@@ -196,8 +243,10 @@ class TileOperations:
         es = dtypes.size_bytes(ref.dtype)
         buffer = Buffer(
             f"{self.origin.stage if self.origin else 'tmp'}.{len(self.loop.tiles)}{SPREAD}",
-            (*(max(a.size, 1) for a in used), BLOCK // es), ref.dtype, "UB",
-        )  # fmt: skip
+            (*(max(a.size, 1) for a in used), BLOCK // es),
+            ref.dtype,
+            "UB",
+        )
         tile = make_tile(buffer, origin=self.origin)
         tile.loop = self.loop
         self.loop.tiles.append(tile)
@@ -205,9 +254,13 @@ class TileOperations:
         row = used[-1] if used and ref.stride(used[-1].var) == es else None
         loops = [a for a in used if a is not row]
         start_src, start_dst = (strip(r.address, [row] if row else []) for r in (ref, spread))
-        aligned = is_multiple(strip(ref.address, used), BLOCK) and all((ref.stride(a.var) or 0) % BLOCK == 0 for a in loops)
+        aligned = is_multiple(strip(ref.address, used), BLOCK) and all(
+            (ref.stride(a.var) or 0) % BLOCK == 0 for a in loops
+        )
         if not aligned:
-            element = Axis(Var("block", "int32", 0, BLOCK // es - 1), const(BLOCK // es), BLOCK // es)
+            element = Axis(
+                Var("block", "int32", 0, BLOCK // es - 1), const(BLOCK // es), BLOCK // es
+            )
             dst = TileRef(tile, spread.address + element.var * es, ref.dtype)
             self._op("VCOPY", ref.dtype, [dst, ref], [*used, element])
             return spread
@@ -225,8 +278,15 @@ class TileOperations:
             temp = self._temp(axes, wide)
             self._fill(temp, const(float(value.value), wide), axes)
             return self._convert_into(dst, temp, axes)
-        return self._op("VDUP", dst.dtype, [dst], axes, ins.immediate(float(value.value), dst.dtype)
-                        if dtypes.is_float(dst.dtype) else ins.immediate(int(value.value), dst.dtype))  # fmt: skip
+        return self._op(
+            "VDUP",
+            dst.dtype,
+            [dst],
+            axes,
+            ins.immediate(float(value.value), dst.dtype)
+            if dtypes.is_float(dst.dtype)
+            else ins.immediate(int(value.value), dst.dtype),
+        )
 
     def _scalar_loops(self, axes: Sequence[Axis]) -> list[Node]:
         """Open a loop for every axis; the innermost body."""

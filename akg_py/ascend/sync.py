@@ -18,6 +18,7 @@ from akg_py.ascend.tiles import Loop, Node, Tile
 from akg_py.errors import CapacityError
 from akg_py.ir.expr import Var, require
 
+
 @dataclass(slots=True)
 class Uses:
     """What a node does to tiles.
@@ -57,7 +58,9 @@ class BodySync:
     first: list[int] = field(default_factory=list)
 
 
-def insert_sync(body: list[Node], tiles: dict[Var, Tile], events_per_pair: int) -> dict[int, BodySync]:
+def insert_sync(
+    body: list[Node], tiles: dict[Var, Tile], events_per_pair: int
+) -> dict[int, BodySync]:
     """Flags for all bodies of a phase, by the id of the loop (0 for the phase itself).
 
     Raises:
@@ -69,7 +72,9 @@ def insert_sync(body: list[Node], tiles: dict[Var, Tile], events_per_pair: int) 
 
     def visit(loop: Loop | None, nodes: list[Node]) -> Uses:
         nonlocal next_flag
-        children = [_uses_of(n, tiles) if isinstance(n, Instruction) else visit(n, n.body) for n in nodes]
+        children = [
+            _uses_of(n, tiles) if isinstance(n, Instruction) else visit(n, n.body) for n in nodes
+        ]
         syncs = _body_syncs(loop, children, tiles)
         found = BodySync(syncs)
         for s in syncs:
@@ -81,7 +86,9 @@ def insert_sync(body: list[Node], tiles: dict[Var, Tile], events_per_pair: int) 
 
     visit(None, body)
     for (src, dst), count in used.items():
-        require(count <= events_per_pair, partial(_too_many_flags, src, dst, count, events_per_pair))
+        require(
+            count <= events_per_pair, partial(_too_many_flags, src, dst, count, events_per_pair)
+        )
     return result
 
 
@@ -115,7 +122,9 @@ def _merge(children: list[Uses], syncs: list[Sync], local: set[Var]) -> Uses:
     for (base, q), n in first.items():
         merged.ordered |= {o for o in children[n].ordered if o[0] is base and o[2] == q}
         only_here = {p for b, p in first if b is base and first[b, p] == last[b, p] == n}
-        merged.chained |= {o for o in children[n].chained if o[0] is base and o[2] == q and o[1] in only_here}
+        merged.chained |= {
+            o for o in children[n].chained if o[0] is base and o[2] == q and o[1] in only_here
+        }
         for s in syncs:
             if s.dst != q or s.before > n:
                 continue
@@ -129,7 +138,9 @@ def _merge(children: list[Uses], syncs: list[Sync], local: set[Var]) -> Uses:
 def _body_syncs(loop: Loop | None, children: list[Uses], tiles: dict[Var, Tile]) -> list[Sync]:
     forward: set[tuple[str, str, int, int]] = set()
     carried: set[tuple[str, str, int, int, int]] = set()
-    inside: set[tuple[str, str, int, int, int]] = set()  # carried, but ordered by flags inside child y
+    inside: set[tuple[str, str, int, int, int]] = (
+        set()
+    )  # carried, but ordered by flags inside child y
     users: dict[Var, list[int]] = {}
     for n, child in enumerate(children):
         for base in child.by_tile:
@@ -179,7 +190,8 @@ def _minimal_carried(
         if any(o[:2] == (p, q) and (o[2] >= x or o[3] <= y) for o in forward):
             continue  # q has waited for this within the iteration, or waits for what p does later
         implied = any(
-            o != s and o[:2] == (p, q) and o[2] >= x and (o[4] < d or (o[4] == d and o[3] <= y)) for o in found
+            o != s and o[:2] == (p, q) and o[2] >= x and (o[4] < d or (o[4] == d and o[3] <= y))
+            for o in found
         )
         if not implied:
             kept.append(s)
@@ -187,11 +199,15 @@ def _minimal_carried(
 
 
 def _lead(
-    p: str, q: str, x: int, y: int, forward: list[tuple[str, str, int, int]], carried: set[tuple[str, str, int, int, int]]
+    p: str,
+    q: str,
+    x: int,
+    y: int,
+    forward: list[tuple[str, str, int, int]],
+    carried: set[tuple[str, str, int, int, int]],
 ) -> int:
     """How many iterations p may run ahead of q here: the number of events the flag needs."""
     if any(o[:2] == (q, p) and o[2] >= y for o in forward):
         return 1
     back = [d for a, b, i, j, d in carried if (a, b) == (q, p) and i >= y and j <= x]
     return min(back, default=1)
-

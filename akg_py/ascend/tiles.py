@@ -86,15 +86,16 @@ def make_tile(buffer: Buffer, transposed: bool = False, origin: Origin | None = 
             k, other = (cols, rows) if reduce_is_last else (rows, cols)
             size = round_up(k, c0) * round_up(other, 16) * es
             size = round_up(size, 512)
-        strides = []
+        strides: list[int] = []
         total = size
         for extent in reversed(shape[:-2]):
             strides.insert(0, total)
             total *= max(extent, 1)
         return Tile(buffer, base, tuple(strides), max(total, BLOCK), column_stride, None, origin)
-    strides, step = [], es
+    plain: list[int] = []
+    step = es
     for axis in range(len(shape) - 1, -1, -1):
-        strides.insert(0, step)
+        plain.insert(0, step)
         step *= max(shape[axis], 1)
         if buffer.scope == "UB" and axis == len(shape) - 1 and len(shape) > 1:
             step = round_up(step, BLOCK)
@@ -103,7 +104,7 @@ def make_tile(buffer: Buffer, transposed: bool = False, origin: Origin | None = 
             elements = -(-step // es)
             elements += (offset - elements) % factor
             step = round_up(elements * es, BLOCK)
-    return Tile(buffer, base, tuple(strides), max(round_up(step, BLOCK), BLOCK), 0, None, origin)
+    return Tile(buffer, base, tuple(plain), max(round_up(step, BLOCK), BLOCK), 0, None, origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,8 @@ def is_multiple(e: Expr, n: int) -> bool:
     """Whether an index expression is surely a multiple of `n` (tile bases are multiples of 512)."""
     terms, constant = linear_combination(e)
     return constant % n == 0 and all(
-        coef % n == 0 or (isinstance(a, Var) and a.name.startswith("&")) for a, coef in terms.items()
+        coef % n == 0 or (isinstance(a, Var) and a.name.startswith("&"))
+        for a, coef in terms.items()
     )
 
 

@@ -30,7 +30,9 @@ class VectorSelector(ExpressionSelector):
         axes = make_axes(loops)
         for b in store.buffers:
             if b.dtype not in STORED_DTYPES:
-                raise self._unsupported(f"the vector unit has no {b.dtype}", "cast to float32, float16 or int32")
+                raise self._unsupported(
+                    f"the vector unit has no {b.dtype}", "cast to float32, float16 or int32"
+                )
         index_vars = {v for i in store.indices for v in free_vars(i)}
         data = [a for a in axes if a.var in index_vars]
         reduce = [a for a in axes if a.var not in index_vars]
@@ -89,18 +91,29 @@ class VectorSelector(ExpressionSelector):
     def _index_uses(indices: tuple[Expr, ...], axis: Axis) -> bool:
         return any(depends_on(i, axis.var) for i in indices)
 
-    def _copy_through(self, axes: list[Axis], buffer: Buffer, indices: tuple[Expr, ...], value: Expr) -> bool:
+    def _copy_through(
+        self, axes: list[Axis], buffer: Buffer, indices: tuple[Expr, ...], value: Expr
+    ) -> bool:
         """A store of a plain UB tile to GM needs no staging."""
-        if isinstance(value, Load) and isinstance(value.source, Buffer) and value.source.scope == "UB":
-            self._copy_gm(axes, self._ref(value.source, value.indices), self._ref(buffer, indices), to_gm=True)
+        if (
+            isinstance(value, Load)
+            and isinstance(value.source, Buffer)
+            and value.source.scope == "UB"
+        ):
+            self._copy_gm(
+                axes, self._ref(value.source, value.indices), self._ref(buffer, indices), to_gm=True
+            )
             return True
         return False
 
     def _assign(self, dst: TileRef, value: Expr, axes: list[Axis]) -> None:
         """dst = value, the last operation writing in place."""
         used = [a for a in axes if dst.stride(a.var) != 0]
-        if isinstance(value, Load) and isinstance(value.source, Buffer) and value.source.scope in GM_SCOPES and (
-            value.source.dtype == dst.dtype
+        if (
+            isinstance(value, Load)
+            and isinstance(value.source, Buffer)
+            and value.source.scope in GM_SCOPES
+            and (value.source.dtype == dst.dtype)
         ):
             gm = self._ref(value.source, value.indices)
             if all(dst.stride(a.var) is not None and gm.stride(a.var) is not None for a in axes):
@@ -120,12 +133,18 @@ class VectorSelector(ExpressionSelector):
         value, buffer = store.values[0], store.buffers[0]
         if isinstance(value, Binary) and value.op in ("+", "*", "max", "min"):
             for acc, source in ((value.a, value.b), (value.b, value.a)):
-                own = isinstance(acc, Load) and acc.source is buffer and all(map(same, acc.indices, store.indices))
+                own = (
+                    isinstance(acc, Load)
+                    and acc.source is buffer
+                    and all(map(same, acc.indices, store.indices))
+                )
                 if own and not VectorSelector._reads(source, buffer):
                     return value.op, source
         return None
 
-    def _reduction(self, store: Store, init: Store | None, data: list[Axis], reduce: list[Axis]) -> None:
+    def _reduction(
+        self, store: Store, init: Store | None, data: list[Axis], reduce: list[Axis]
+    ) -> None:
         parts = self._reduction_parts(store)
         assert parts is not None
         op, source = parts
@@ -137,7 +156,10 @@ class VectorSelector(ExpressionSelector):
             self._copy_gm(data, dst, gm, to_gm=False)
         work = self._work_dtype(buffer.dtype)
         if work != buffer.dtype:
-            raise self._unsupported(f"the vector unit does not accumulate in {buffer.dtype}", "accumulate in float32 or int32")
+            raise self._unsupported(
+                f"the vector unit does not accumulate in {buffer.dtype}",
+                "accumulate in float32 or int32",
+            )
         if init is not None:
             self._assign(dst, init.values[0], data)
         if all(a.size > 0 for a in (*data, *reduce)):
@@ -146,12 +168,18 @@ class VectorSelector(ExpressionSelector):
         if in_gm:
             self._copy_gm(data, dst, gm, to_gm=True)
 
-    def _fold(self, op: str, dst: TileRef, value: TileRef, data: list[Axis], reduce: list[Axis]) -> None:
+    def _fold(
+        self, op: str, dst: TileRef, value: TileRef, data: list[Axis], reduce: list[Axis]
+    ) -> None:
         """dst = dst op (value over the reduce axes)."""
         es = dtypes.size_bytes(value.dtype)
         lane = next((a for a in reversed(reduce) if value.stride(a.var) == es), None)
-        rows_aligned = lane is not None and is_multiple(strip(value.address, [*data, *reduce]), BLOCK) and all(
-            (value.stride(a.var) or 0) % BLOCK == 0 for a in (*data, *reduce) if a is not lane
+        rows_aligned = (
+            lane is not None
+            and is_multiple(strip(value.address, [*data, *reduce]), BLOCK)
+            and all(
+                (value.stride(a.var) or 0) % BLOCK == 0 for a in (*data, *reduce) if a is not lane
+            )
         )
         if lane is None or op not in _CROSS or not rows_aligned:
             return self._accumulate(op, dst, value, data, reduce)
@@ -159,7 +187,9 @@ class VectorSelector(ExpressionSelector):
         per_repeat = 256 // es
         width = min(lane.size, per_repeat)
         if lane.size > per_repeat or others:
-            width_axis = Axis(Var("lane", "int32", 0, per_repeat - 1), const(per_repeat), per_repeat)
+            width_axis = Axis(
+                Var("lane", "int32", 0, per_repeat - 1), const(per_repeat), per_repeat
+            )
             acc = self._temp([*data, width_axis], value.dtype)
             self._fill(acc, const(_identity(op, value.dtype), value.dtype), [*data, width_axis])
             body, saved = self.out, self.out
@@ -177,7 +207,9 @@ class VectorSelector(ExpressionSelector):
         del width
         return None
 
-    def _accumulate_chunks(self, op: str, acc: TileRef, value: TileRef, data: list[Axis], lane: Axis, width: Axis) -> None:
+    def _accumulate_chunks(
+        self, op: str, acc: TileRef, value: TileRef, data: list[Axis], lane: Axis, width: Axis
+    ) -> None:
         """acc[.., lane % width] = acc op value, one chunk of lanes after the other."""
         n = -(-lane.size // width.size)
         if lane.is_static and lane.size % width.size == 0:
@@ -185,7 +217,9 @@ class VectorSelector(ExpressionSelector):
             tail: Axis | None = None
             whole = width
         else:
-            chunk = Loop(Var("chunk", "int32", 0, n - 1), lane.extent // width.size, origin=self.origin)
+            chunk = Loop(
+                Var("chunk", "int32", 0, n - 1), lane.extent // width.size, origin=self.origin
+            )
             rest = lane.extent - lane.extent // width.size * width.size
             tail = Axis(width.var, rest, width.size)
             whole = width
@@ -194,7 +228,9 @@ class VectorSelector(ExpressionSelector):
         saved = self.out
         saved.append(chunk)
         self.out = chunk.body
-        part = TileRef(value.tile, start + chunk.var * (width.size * es) + width.var * es, value.dtype)
+        part = TileRef(
+            value.tile, start + chunk.var * (width.size * es) + width.var * es, value.dtype
+        )
         self._op(BINARY[op], acc.dtype, [acc, acc, part], [*data, whole])
         self.out = saved
         if tail is not None:
@@ -213,7 +249,10 @@ class VectorSelector(ExpressionSelector):
             if a is row:
                 continue
             loop = Loop(Var(a.var.name, "int32", 0, a.size - 1), a.extent, origin=self.origin)
-            addresses = [e + loop.var * (r.stride(a.var) or 0) for e, r in zip(addresses, (dst, value), strict=True)]
+            addresses = [
+                e + loop.var * (r.stride(a.var) or 0)
+                for e, r in zip(addresses, (dst, value), strict=True)
+            ]
             out.append(loop)
             out = loop.body
         repeats: Expr = const(1)
@@ -221,16 +260,32 @@ class VectorSelector(ExpressionSelector):
         if row is not None:
             steps = [r.stride(row.var) or 0 for r in (dst, value)]
             out, addresses, repeats = chunk_axis(
-                row.extent, row.size, MAX_REPEATS, addresses, [s * MAX_REPEATS for s in steps], out, self.origin, "rows"
+                row.extent,
+                row.size,
+                MAX_REPEATS,
+                addresses,
+                [s * MAX_REPEATS for s in steps],
+                out,
+                self.origin,
+                "rows",
             )
         out.append(
             ins.vector(
-                name, value.dtype, addresses[0], addresses[1], 0, lanes=lane.extent, repeats=repeats,
-                rep=(steps[0], steps[1], 0), origin=self.origin,
-            )  # fmt: skip
+                name,
+                value.dtype,
+                addresses[0],
+                addresses[1],
+                0,
+                lanes=lane.extent,
+                repeats=repeats,
+                rep=(steps[0], steps[1], 0),
+                origin=self.origin,
+            )
         )
 
-    def _accumulate(self, op: str, dst: TileRef, value: TileRef, data: list[Axis], reduce: list[Axis]) -> None:
+    def _accumulate(
+        self, op: str, dst: TileRef, value: TileRef, data: list[Axis], reduce: list[Axis]
+    ) -> None:
         """dst = dst op value, one step of the reduce axes after the other."""
         body, saved = self.out, self.out
         for a in reduce:
@@ -241,7 +296,9 @@ class VectorSelector(ExpressionSelector):
         self._op(BINARY[op], dst.dtype, [dst, dst, value], data)
         self.out = saved
 
-    def _element_by_element(self, store: Store, init: Store | None, data: list[Axis], reduce: list[Axis]) -> None:
+    def _element_by_element(
+        self, store: Store, init: Store | None, data: list[Axis], reduce: list[Axis]
+    ) -> None:
         """Any reduction: every element and step by itself on the scalar pipe (tuples, own combiners)."""
         self._note_scalar()
         in_gm = [b.scope in GM_SCOPES for b in store.buffers]
@@ -251,7 +308,9 @@ class VectorSelector(ExpressionSelector):
             target = self._staging(data, ref) if gm else ref
             targets.append(target)
             if gm:
-                inner = tuple(a.var for a in data) + (const(0),) * (len(target.tile.buffer.shape) - len(data))
+                inner = tuple(a.var for a in data) + (const(0),) * (
+                    len(target.tile.buffer.shape) - len(data)
+                )
                 staged[id(b)] = Load(target.tile.buffer, inner, b.dtype)
                 self.tiles[id(target.tile.buffer)] = target.tile
                 if init is None:
@@ -266,9 +325,12 @@ class VectorSelector(ExpressionSelector):
             body = loop.body
         self.out, self.known, self.on_scalar = body, {}, True
         values = [self._value(_reading(v, staged), []) for v in store.values]
-        kept = [self._constant(v, t.dtype) if isinstance(v, Const) else self._kept(v) for v, t in zip(values, targets, strict=True)]
-        for t, v in zip(targets, kept, strict=True):
-            self._convert_into(t, v, [])
+        kept = [
+            self._constant(v, t.dtype) if isinstance(v, Const) else self._kept(v)
+            for v, t in zip(values, targets, strict=True)
+        ]
+        for t, result in zip(targets, kept, strict=True):
+            self._convert_into(t, result, [])
         self.out, self.on_scalar = saved, False
         for b, t, gm in zip(store.buffers, targets, in_gm, strict=True):
             if gm:

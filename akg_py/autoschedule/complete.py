@@ -49,9 +49,12 @@ def _complete_ascend(s: Schedule, target: Target, untouched: bool) -> None:
     for name in reversed([stage.name for stage in s.stages]):
         _attach_on_chip(s, name)
     for stage in s.state.stages:
-        if stage.attached_to and stage.scope in ("", "local", "global"):  # per-core memory, whatever its name
+        if stage.attached_to and stage.scope in (
+            "",
+            "local",
+            "global",
+        ):  # per-core memory, whatever its name
             s[stage.name].set_scope("UB")
-
 
 
 def _attach_on_chip(s: Schedule, name: str) -> None:
@@ -62,5 +65,7 @@ def _attach_on_chip(s: Schedule, name: str) -> None:
         return
     consumer = consumers[0]
     if consumer.leaves and not consumer.is_inline:
-        outer = next((a for a in consumer.leaves if consumer.mark(a).kind == "core"), consumer.leaves[0])
+        outer = next(
+            (a for a in consumer.leaves if consumer.mark(a).kind == "core"), consumer.leaves[0]
+        )
         s[name].compute_at(consumer.name, outer)

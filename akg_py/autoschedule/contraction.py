@@ -32,11 +32,18 @@ class Contraction:
 def match_contraction(state: ScheduleState, stage: StageState) -> Contraction | None:
     """The contraction that a stage computes, if the cube can."""
     op = stage.op
-    mixes = any(isinstance(r, Fuse) and r.outer.is_reduce != r.inner.is_reduce for r in stage.relations)
+    mixes = any(
+        isinstance(r, Fuse) and r.outer.is_reduce != r.inner.is_reduce for r in stage.relations
+    )
     if mixes or len(op.body) != 1 or len(op.axis) < 2 or len(op.reduce_axis) != 1:
         return None
     e = op.body[0]
-    if not isinstance(e, Reduce) or e.combiner.name != "sum" or e.where is not None or e.init is not None:
+    if (
+        not isinstance(e, Reduce)
+        or e.combiner.name != "sum"
+        or e.where is not None
+        or e.init is not None
+    ):
         return None
     product = _strip(e.sources[0])
     if not (isinstance(product, Binary) and product.op == "*"):
@@ -44,7 +51,11 @@ def match_contraction(state: ScheduleState, stage: StageState) -> Contraction | 
     left, right = _strip(product.a), _strip(product.b)
     if not (isinstance(left, Load) and isinstance(right, Load)) or left.source is right.source:
         return None
-    if left.dtype != right.dtype or left.dtype not in CUBE_DTYPES or e.dtype not in ("float32", "float16", "bfloat16"):
+    if (
+        left.dtype != right.dtype
+        or left.dtype not in CUBE_DTYPES
+        or e.dtype not in ("float32", "float16", "bfloat16")
+    ):
         return None
     (k,) = op.reduce_axis
     if k.extent == 0 or any(a.extent == 0 for a in op.axis) or k.lo != 0:
@@ -81,7 +92,9 @@ def can_stage(state: ScheduleState, c: Contraction) -> bool:
     inner = [a for a in stage.leaves if a.is_reduce]
     first = stage.leaves.index(inner[0])
     out = state.stage(_out_stage(state, c))
-    leaves_cube = out.attach is None and out.scope in GM_SCOPES  # L0C is read by the way out to GM only
+    leaves_cube = (
+        out.attach is None and out.scope in GM_SCOPES
+    )  # L0C is read by the way out to GM only
     fractal = all(
         r.inner.extent % UNIT == 0 or r.outer.extent == 1
         for r in (*stage.relations, *out.relations)
@@ -89,7 +102,10 @@ def can_stage(state: ScheduleState, c: Contraction) -> bool:
     )
     if not leaves_cube or not fractal:
         return False
-    holds = any(x.attached_to and x.attached_to[0] == c.stage and not x.attached_to[1].is_reduce for x in state.stages)
+    holds = any(
+        x.attached_to and x.attached_to[0] == c.stage and not x.attached_to[1].is_reduce
+        for x in state.stages
+    )
     return in_gm and not holds and first > 0 and stage.scope in (*GM_SCOPES, "local", "L0C")
 
 
@@ -130,8 +146,10 @@ def _only_converts(consumer: StageState, producer: StageState) -> bool:
             e = e.a
         else:
             break
-    return isinstance(e, Load) and e.source in producer.outputs and all(
-        i is a for i, a in zip(e.indices, consumer.op.axis, strict=True)
+    return (
+        isinstance(e, Load)
+        and e.source in producer.outputs
+        and all(i is a for i, a in zip(e.indices, consumer.op.axis, strict=True))
     )
 
 
@@ -150,7 +168,10 @@ def _block(s: Schedule, out: str, device: Device, es: int) -> tuple[IterVar, int
     """The loop of `out` that holds one block, and the block's size; tiles the axes if nobody did."""
     state = s.state.stage(out)
     m, n = state.op.axis[-2:]
-    if not any(isinstance(r, Split) and r.parent in (m, n) for r in state.relations) and {m, n} <= set(state.leaves):
+    if not any(isinstance(r, Split) and r.parent in (m, n) for r in state.relations) and {
+        m,
+        n,
+    } <= set(state.leaves):
         size_m, size_n = min(128, _round(m.extent)), min(256, _round(n.extent))
         cores = device.cores("aic")
         while -(-m.extent // size_m) * -(-n.extent // size_n) < cores and max(size_m, size_n) > 32:
@@ -177,7 +198,11 @@ def _extent_inside(state: StageState, root: IterVar, inner: tuple[IterVar, ...])
     def visit(axis: IterVar) -> int:
         for r in state.relations:
             if isinstance(r, Split) and r.parent is axis:
-                return visit(r.outer) * visit(r.inner) if visit(r.outer) == 1 else r.inner.extent * visit(r.outer)
+                return (
+                    visit(r.outer) * visit(r.inner)
+                    if visit(r.outer) == 1
+                    else r.inner.extent * visit(r.outer)
+                )
         if axis in inner:
             return axis.extent
         return 1
@@ -189,7 +214,9 @@ def _round(n: int) -> int:
     return max(-(-n // UNIT) * UNIT, UNIT)
 
 
-def _stage_operands(s: Schedule, c: Contraction, acc: str, block_m: int, block_n: int, es: int, device: Device) -> None:
+def _stage_operands(
+    s: Schedule, c: Contraction, acc: str, block_m: int, block_n: int, es: int, device: Device
+) -> None:
     stage = s[acc]
     batch = stage.op.axis[:-2]
     k_loops = [a for a in stage.leaf_iter_vars if a.is_reduce]
@@ -231,7 +258,9 @@ def _stage_operands(s: Schedule, c: Contraction, acc: str, block_m: int, block_n
 def _bind_blocks(s: Schedule, out: str, attach: IterVar) -> None:
     """Deal the blocks to the cores unless the user did."""
     state = s.state.stage(out)
-    if state.attach is not None or any(m.kind in ("core", "parallel") for m in state.marks.values()):
+    if state.attach is not None or any(
+        m.kind in ("core", "parallel") for m in state.marks.values()
+    ):
         return
     leaves = state.leaves
     outer = leaves[: leaves.index(attach) + 1]

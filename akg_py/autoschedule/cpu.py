@@ -31,10 +31,17 @@ def complete_cpu(s: Schedule, untouched: bool) -> None:
 
 def _reads_once(consumer: StageState, producer: StageState) -> bool:
     """Whether inlining computes nothing twice."""
-    loads = [n for e in consumer.op.body for n in walk(e) if isinstance(n, Load) and n.source in producer.outputs]
+    loads = [
+        n
+        for e in consumer.op.body
+        for n in walk(e)
+        if isinstance(n, Load) and n.source in producer.outputs
+    ]
     if len(loads) != 1 or (consumer.op.reduce_axis and len(consumer.op.axis) > 1):
         return False
-    return len({id(i) for i in loads[0].indices}) == len(consumer.op.axis) + len(consumer.op.reduce_axis)
+    return len({id(i) for i in loads[0].indices}) == len(consumer.op.axis) + len(
+        consumer.op.reduce_axis
+    )
 
 
 def _schedule_root(s: Schedule, stage: StageState) -> None:

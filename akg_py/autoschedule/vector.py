@@ -18,12 +18,21 @@ def fuse_vector_stages(s: Schedule) -> None:
     for name in reversed([stage.name for stage in s.stages]):
         state = s.state
         stage = state.stage(name)
-        if stage.is_output or stage.attach is not None or match_contraction(state, stage) or _feeds_cube(state, stage):
+        if (
+            stage.is_output
+            or stage.attach is not None
+            or match_contraction(state, stage)
+            or _feeds_cube(state, stage)
+        ):
             continue
         consumers = state.consumers(stage)
         if stage.op.reduce_axis or len(stage.outputs) > 1:
             continue
-        if len(consumers) == 1 and _reads_pointwise(consumers[0], stage) and not consumers[0].op.reduce_axis:
+        if (
+            len(consumers) == 1
+            and _reads_pointwise(consumers[0], stage)
+            and not consumers[0].op.reduce_axis
+        ):
             s[name].compute_inline()
 
 
@@ -35,7 +44,11 @@ def _reads_pointwise(consumer: StageState, producer: StageState) -> bool:
     """Whether the consumer reads the producer once per point, at plain axes."""
     for e in consumer.op.body:
         for n in walk(e):
-            if isinstance(n, Load) and n.source in producer.outputs and not all(isinstance(i, IterVar) for i in n.indices):
+            if (
+                isinstance(n, Load)
+                and n.source in producer.outputs
+                and not all(isinstance(i, IterVar) for i in n.indices)
+            ):
                 return False
     return True
 
@@ -45,7 +58,11 @@ def stage_vector(s: Schedule, stage: StageState, device: Device) -> None:
     name = stage.name
     if match_contraction(s.state, stage) is None and _holds_cube(s, name):
         return
-    touched = bool(stage.relations) or bool(stage.marks) or stage.leaves != stage.op.axis + stage.op.reduce_axis
+    touched = (
+        bool(stage.relations)
+        or bool(stage.marks)
+        or stage.leaves != stage.op.axis + stage.op.reduce_axis
+    )
     if touched or _has_attached(s.state, name):
         _keep_sums_on_chip(s, name)
         return _bind_outermost(s, name)
@@ -57,24 +74,36 @@ def stage_vector(s: Schedule, stage: StageState, device: Device) -> None:
     budget = int(device.capacity_bytes("UB") * 0.9)
     lead = _lead_axes(stage)
     width = max(_row_width(m, len(lead)) for m in members)
-    if not _is_flat(s.state, stage, group) and per_element * width > budget and len(stage.outputs) == 1:
+    if (
+        not _is_flat(s.state, stage, group)
+        and per_element * width > budget
+        and len(stage.outputs) == 1
+    ):
         return _stage_long_rows(s, stage, group, budget)
     if not stage.op.axis:
         return
     result = s[name]
     compute = name
     if stage.is_output:
-        cache = s.cache_write(list(stage.outputs) if len(stage.outputs) > 1 else stage.outputs[0], "UB")
+        cache = s.cache_write(
+            list(stage.outputs) if len(stage.outputs) > 1 else stage.outputs[0], "UB"
+        )
         cache = cache[0] if isinstance(cache, list) else cache
         s[cache].double_buffer()
         compute = s[cache].name
     cores, fit = device.cores("aiv"), budget // per_element
     row = result.fuse(*lead) if len(lead) > 1 else lead[0] if lead else None
-    if row is not None and width <= fit and (row.extent >= cores or not _is_flat(s.state, stage, group)):
+    if (
+        row is not None
+        and width <= fit
+        and (row.extent >= cores or not _is_flat(s.state, stage, group))
+    ):
         core, share = result.split(row, nparts=min(cores, row.extent))
         tile, _ = result.split(share, factor=_tile_rows(share.extent, width, fit, members))
     else:  # few long rows: the columns of each are dealt to the cores
-        chunk = max(-(-min(fit, -(-width * (row.extent if row is not None else 1) // cores)) // 64) * 64, 64)
+        chunk = max(
+            -(-min(fit, -(-width * (row.extent if row is not None else 1) // cores)) // 64) * 64, 64
+        )
         tile, _ = result.split(stage.op.axis[-1], factor=chunk)
         core = result.fuse(row, tile) if row is not None else tile
         tile = core
@@ -156,7 +185,9 @@ def _stage_long_rows(s: Schedule, stage: StageState, group: list[str], budget: i
 
 def _holds_cube(s: Schedule, name: str) -> bool:
     """Whether a stage in L0C is computed inside `name`: then it is the copy out of the cube."""
-    return any(x.attached_to and x.attached_to[0] == name and x.scope == "L0C" for x in s.state.stages)
+    return any(
+        x.attached_to and x.attached_to[0] == name and x.scope == "L0C" for x in s.state.stages
+    )
 
 
 def _has_attached(state: ScheduleState, name: str) -> bool:
@@ -167,9 +198,17 @@ def _keep_sums_on_chip(s: Schedule, name: str) -> None:
     """Let a reduction that the user scheduled accumulate in UB, not in GM."""
     stage = s.state.stage(name)
     first = next((n for n, a in enumerate(stage.leaves) if a.is_reduce), 0)
-    mixes = any(isinstance(r, Fuse) and r.outer.is_reduce != r.inner.is_reduce for r in stage.relations)
-    inner = [a for a in stage.leaves[first:] if not a.is_reduce]  # these loops move to the copy out of UB
-    if first == 0 or mixes or any(x.attached_to and x.attached_to[1] in inner for x in s.state.stages):
+    mixes = any(
+        isinstance(r, Fuse) and r.outer.is_reduce != r.inner.is_reduce for r in stage.relations
+    )
+    inner = [
+        a for a in stage.leaves[first:] if not a.is_reduce
+    ]  # these loops move to the copy out of UB
+    if (
+        first == 0
+        or mixes
+        or any(x.attached_to and x.attached_to[1] in inner for x in s.state.stages)
+    ):
         return
     outputs = list(stage.outputs)
     cache = s.cache_write(outputs if len(outputs) > 1 else outputs[0], "UB")
@@ -196,10 +235,18 @@ def _private_producers(state: ScheduleState, stage: StageState) -> list[str]:
         for candidate in state.stages:
             if candidate in group or candidate.is_output or candidate.attach is not None:
                 continue
-            if candidate.scope not in ("",) or match_contraction(state, candidate) or candidate.relations or candidate.marks:
+            if (
+                candidate.scope not in ("",)
+                or match_contraction(state, candidate)
+                or candidate.relations
+                or candidate.marks
+            ):
                 continue
             consumers = [c for c in state.consumers(candidate) if not c.is_inline] + [
-                c for i in state.consumers(candidate) if i.is_inline for c in _through_inline(state, i)
+                c
+                for i in state.consumers(candidate)
+                if i.is_inline
+                for c in _through_inline(state, i)
             ]
             if consumers and all(any(c.name == g.name for g in group) for c in consumers):
                 if _row_compatible(state, candidate, stage):
@@ -238,7 +285,10 @@ def _is_pointwise(state: ScheduleState, member: StageState) -> bool:
     def visit(e: Expr) -> bool:
         if isinstance(e, Load):
             producer = state.producer(e.source) if isinstance(e.source, Tensor) else None
-            if not (len(e.indices) == len(member.op.axis) and all(i is a for i, a in zip(e.indices, member.op.axis, strict=True))):
+            if not (
+                len(e.indices) == len(member.op.axis)
+                and all(i is a for i, a in zip(e.indices, member.op.axis, strict=True))
+            ):
                 return False
             return producer is None or not producer.is_inline or _is_pointwise(state, producer)
         if isinstance(e, IterVar):
@@ -254,11 +304,19 @@ def _bytes_per_element(state: ScheduleState, members: list[StageState]) -> int:
     tensors: dict[Tensor, None] = {}
     for m in members:
         bodies = [_inlined_body(state, e) for e in m.op.body]
-        total += sum(max(dtypes.size_bytes(t.dtype), 2) for t in m.outputs) * (1 if m.op.reduce_axis else 2)
+        total += sum(max(dtypes.size_bytes(t.dtype), 2) for t in m.outputs) * (
+            1 if m.op.reduce_axis else 2
+        )
         deepest = max(deepest, sum(sum(not _is_leaf(n) for n in walk(e)) for e in bodies))
         for e in bodies:
-            tensors.update((n.source, None) for n in walk(e) if isinstance(n, Load) and isinstance(n.source, Tensor))
-    inputs = [t for t in tensors if isinstance(t.op, PlaceholderOp) or state.producer(t) not in members]
+            tensors.update(
+                (n.source, None)
+                for n in walk(e)
+                if isinstance(n, Load) and isinstance(n.source, Tensor)
+            )
+    inputs = [
+        t for t in tensors if isinstance(t.op, PlaceholderOp) or state.producer(t) not in members
+    ]
     total += sum(2 * dtypes.size_bytes(t.dtype) for t in inputs)
     return total + 4 * min(deepest, 6) + 4
 
@@ -288,7 +346,9 @@ def _stage_inputs(s: Schedule, members: list[str], name: str, core: IterVar, til
     for m in todo:
         for t in s.state.stage(m).reads():
             producer = s.state.producer(t)
-            if producer is None or (producer.attach is None and producer.scope in ("", "global", "workspace")):
+            if producer is None or (
+                producer.attach is None and producer.scope in ("", "global", "workspace")
+            ):
                 readers.setdefault(t, []).append(m)
             elif producer.is_inline and producer.name not in todo:
                 todo.append(producer.name)
@@ -308,6 +368,10 @@ def _varies(s: Schedule, reader: str, t: Tensor) -> bool:
     lead = set(stage.op.axis[: max(len(stage.op.axis) - 1, 1)])
     for e in stage.op.body:
         for n in walk(e):
-            if isinstance(n, Load) and n.source is t and any(v in lead for i in n.indices for v in free_vars(i)):
+            if (
+                isinstance(n, Load)
+                and n.source is t
+                and any(v in lead for i in n.indices for v in free_vars(i))
+            ):
                 return True
     return False

@@ -14,8 +14,20 @@ from akg_py import dtypes
 from akg_py.errors import InternalError
 from akg_py.ir.evaluate import apply_binary, apply_call, convert
 from akg_py.ir.expr import (
-    COMPARISONS, Affine, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var, evaluate_index, is_index,
-)  # fmt: skip
+    COMPARISONS,
+    Affine,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    evaluate_index,
+    is_index,
+)
 from akg_py.ir.stmt import Alloc, Buffer, For, Func, If, Intrinsic, Seq, Stmt, Store
 
 
@@ -68,9 +80,14 @@ def _undefined(buffer: Buffer) -> np.ndarray[Any, Any]:
 
 
 def _index(
-    buffer: Buffer, indices: tuple[Expr, ...], env: dict[Var, int], storage: dict[int, np.ndarray[Any, Any]]
+    buffer: Buffer,
+    indices: tuple[Expr, ...],
+    env: dict[Var, int],
+    storage: dict[int, np.ndarray[Any, Any]],
 ) -> tuple[int, ...]:
-    index = tuple(int(evaluate_index(i, env) if is_index(i) else _value(i, env, storage)) for i in indices)
+    index = tuple(
+        int(evaluate_index(i, env) if is_index(i) else _value(i, env, storage)) for i in indices
+    )
     if any(not 0 <= i < n for i, n in zip(index, buffer.shape, strict=True)):
         raise InternalError(f"{buffer.name}{list(index)} is outside of {list(buffer.shape)}")
     return index
@@ -81,7 +98,11 @@ def _value(e: Expr, env: dict[Var, int], storage: dict[int, np.ndarray[Any, Any]
         case Const():
             return dtypes.numpy_dtype(e.dtype).type(e.value)
         case Var() | Affine():
-            return convert(evaluate_index(e, env), e.dtype) if is_index(e) else _affine(e, env, storage)
+            return (
+                convert(evaluate_index(e, env), e.dtype)
+                if is_index(e)
+                else _affine(e, env, storage)
+            )
         case Binary(op="&&"):
             return _value(e.a, env, storage) and _value(e.b, env, storage)
         case Binary(op="||"):
@@ -89,14 +110,18 @@ def _value(e: Expr, env: dict[Var, int], storage: dict[int, np.ndarray[Any, Any]
         case Binary() if e.op in COMPARISONS and is_index(e.a) and is_index(e.b):
             return np.bool_(evaluate_index(e, env))  # indices don't wrap
         case Binary():
-            return apply_binary(e.op, _value(e.a, env, storage), _value(e.b, env, storage), e.a.dtype)
+            return apply_binary(
+                e.op, _value(e.a, env, storage), _value(e.b, env, storage), e.a.dtype
+            )
         case Unary():
             a = _value(e.a, env, storage)
             return np.logical_not(a) if e.op == "!" else -a
         case Cast():
             return convert(_value(e.a, env, storage), e.dtype)
         case Select():
-            return convert(_value(e.a if _value(e.condition, env, storage) else e.b, env, storage), e.dtype)
+            return convert(
+                _value(e.a if _value(e.condition, env, storage) else e.b, env, storage), e.dtype
+            )
         case Call():
             return apply_call(e.name, [_value(a, env, storage) for a in e.args], e.dtype)
         case Load():

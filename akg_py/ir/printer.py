@@ -6,14 +6,36 @@ Indentation is two spaces; a loop reads `for i in 8:  # serial`, tails show thei
 from __future__ import annotations
 
 from akg_py.ir.expr import (
-    Affine, Binary, Call, Cast, Const, Expr, Load, Reduce, Select, Unary, Var,
-)  # fmt: skip
+    Affine,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Select,
+    Unary,
+    Var,
+)
 from akg_py.ir.stmt import Alloc, Buffer, For, Func, If, Intrinsic, Seq, Stmt, Store
 
 _PRECEDENCE = {
-    "||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3, "+": 4, "-": 4, "*": 5, "/": 5,
-    "//": 5, "%": 5,
-}  # fmt: skip
+    "||": 1,
+    "&&": 2,
+    "==": 3,
+    "!=": 3,
+    "<": 3,
+    "<=": 3,
+    ">": 3,
+    ">=": 3,
+    "+": 4,
+    "-": 4,
+    "*": 5,
+    "/": 5,
+    "//": 5,
+    "%": 5,
+}
 _WORDS = {"&&": "and", "||": "or"}
 
 
@@ -26,12 +48,18 @@ def format_expr(e: Expr, parent: int = 0) -> str:
             return e.name
         case Affine():
             text = _format_affine(e)
-            return f"({text})" if parent > 4 or (parent == 4 and len(e.terms) + bool(e.const) > 1) else text
+            return (
+                f"({text})"
+                if parent > 4 or (parent == 4 and len(e.terms) + bool(e.const) > 1)
+                else text
+            )
         case Binary(op="min" | "max" | "pow"):
             return f"{e.op}({format_expr(e.a)}, {format_expr(e.b)})"
         case Binary():
             level = _PRECEDENCE.get(e.op, 1)
-            text = f"{format_expr(e.a, level)} {_WORDS.get(e.op, e.op)} {format_expr(e.b, level + 1)}"
+            text = (
+                f"{format_expr(e.a, level)} {_WORDS.get(e.op, e.op)} {format_expr(e.b, level + 1)}"
+            )
             return f"({text})" if level < parent else text
         case Unary():
             return f"{'not ' if e.op == '!' else e.op}{format_expr(e.a, 6)}"
@@ -59,9 +87,12 @@ def _format_const(e: Const) -> str:
 def _format_affine(e: Affine) -> str:
     if not e.terms:
         return str(e.const)
-    level = 6 if max(coef for _, coef in e.terms) < 0 and e.const <= 0 else 5  # a minus sign in front binds tighter than //
+    level = (
+        6 if max(coef for _, coef in e.terms) < 0 and e.const <= 0 else 5
+    )  # a minus sign in front binds tighter than //
     signed = [
-        (coef < 0, format_expr(atom, level) + (f" * {abs(coef)}" if abs(coef) != 1 else "")) for atom, coef in e.terms
+        (coef < 0, format_expr(atom, level) + (f" * {abs(coef)}" if abs(coef) != 1 else ""))
+        for atom, coef in e.terms
     ]
     if e.const:
         signed.append((e.const < 0, str(abs(e.const))))
@@ -90,10 +121,17 @@ def _lines(s: Stmt, indent: int) -> list[str]:
             notes = [s.kind] if s.kind != "serial" else []
             notes += [f"{k}={v}" for k, v in s.pragmas]
             note = f"  # {', '.join(notes)}" if notes else ""
-            return [f"{pad}for {s.var.name} in {format_expr(s.extent)}:{note}", *_lines(s.body, indent + 1)]
+            return [
+                f"{pad}for {s.var.name} in {format_expr(s.extent)}:{note}",
+                *_lines(s.body, indent + 1),
+            ]
         case If():
             lines = [f"{pad}if {format_expr(s.condition)}:", *_lines(s.body, indent + 1)]
-            return lines if s.orelse is None else [*lines, f"{pad}else:", *_lines(s.orelse, indent + 1)]
+            return (
+                lines
+                if s.orelse is None
+                else [*lines, f"{pad}else:", *_lines(s.orelse, indent + 1)]
+            )
         case Store():
             index = f"[{', '.join(map(format_expr, s.indices))}]"
             targets = ", ".join(b.name + index for b in s.buffers)

@@ -190,11 +190,15 @@ def rebuild_stmt(s: Stmt, on_stmt: Callable[[Stmt], Stmt], on_expr: Callable[[Ex
             return replace(s, extent=on_expr(s.extent), body=on_stmt(s.body))
         case If():
             return replace(
-                s, condition=on_expr(s.condition), body=on_stmt(s.body),
+                s,
+                condition=on_expr(s.condition),
+                body=on_stmt(s.body),
                 orelse=None if s.orelse is None else on_stmt(s.orelse),
-            )  # fmt: skip
+            )
         case Store():
-            return replace(s, indices=tuple(map(on_expr, s.indices)), values=tuple(map(on_expr, s.values)))
+            return replace(
+                s, indices=tuple(map(on_expr, s.indices)), values=tuple(map(on_expr, s.values))
+            )
         case Alloc() | Intrinsic():
             return replace(s, body=on_stmt(s.body))
         case Seq():

@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from akg_py.ir.expr import Affine, Binary, Const, Expr, Select, Var, bounds, ceildiv, const, maximum, minimum
+from akg_py.ir.expr import (
+    Affine,
+    Binary,
+    Const,
+    Expr,
+    Select,
+    Var,
+    bounds,
+    ceildiv,
+    const,
+    maximum,
+    minimum,
+)
 from akg_py.te.stage import Fuse, Singleton, Split, StageState
 from akg_py.te.tensor import IterVar
 
@@ -50,7 +62,11 @@ class Domain:
             match r:
                 case Split():
                     size = max(self.static[r.parent], 1)
-                    chunk = min(r.factor, size) if r.factor is not None else -(-size // min(r.nparts or 1, size))
+                    chunk = (
+                        min(r.factor, size)
+                        if r.factor is not None
+                        else -(-size // min(r.nparts or 1, size))
+                    )
                     self.static[r.inner] = chunk
                     self.static[r.outer] = -(-self.static[r.parent] // chunk)
                     self._split[r.parent] = r
@@ -80,10 +96,16 @@ class Domain:
                 return [] if not parent.is_reduce else self.data_sides(parent)
         for f in {id(f): f for f in self._fuse.values()}.values():
             if leaf is f.fused:
-                return [x for side in (f.outer, f.inner) for x in (self.data_sides(side) if side.is_reduce else [side])]
+                return [
+                    x
+                    for side in (f.outer, f.inner)
+                    for x in (self.data_sides(side) if side.is_reduce else [side])
+                ]
         return []
 
-    def guards(self, leaf: Mapping[IterVar, Expr], data_only: bool = False) -> list[tuple[Expr, Expr]]:
+    def guards(
+        self, leaf: Mapping[IterVar, Expr], data_only: bool = False
+    ) -> list[tuple[Expr, Expr]]:
         """Pairs (value, bound): a point is in the region iff every value is below its bound.
 
         Args:
@@ -107,9 +129,13 @@ class Domain:
         Args:
             leaf_value: the variable of a loop outside the point in question, None for one inside.
         """
-        return {axis: self._range(axis, extent, leaf_value) for axis, extent in self.extents.items()}
+        return {
+            axis: self._range(axis, extent, leaf_value) for axis, extent in self.extents.items()
+        }
 
-    def _range(self, axis: IterVar, extent: Expr, leaf_value: Callable[[IterVar], Expr | None]) -> Range:
+    def _range(
+        self, axis: IterVar, extent: Expr, leaf_value: Callable[[IterVar], Expr | None]
+    ) -> Range:
         if axis in self._split:
             r = self._split[axis]
             if self._is_inside(axis, leaf_value):
@@ -117,7 +143,11 @@ class Domain:
             chunk = self.static[r.inner]
             outer = self._range(r.outer, ceildiv(extent, chunk), leaf_value)
             start = outer.lo * chunk
-            inner = self._range(r.inner, minimum(chunk, extent - start) if outer.is_point else const(chunk), leaf_value)
+            inner = self._range(
+                r.inner,
+                minimum(chunk, extent - start) if outer.is_point else const(chunk),
+                leaf_value,
+            )
             if outer.is_point:
                 value = start + inner.lo
                 return Range(value, value) if inner.is_point else Range(value, start + inner.hi)
@@ -133,7 +163,11 @@ class Domain:
                 return Range(fused.lo // size, minimum(fused.hi // size, extent - 1))
             return Range(const(0), extent - 1)
         value_or_none = leaf_value(axis)
-        return Range(const(0), extent - 1) if value_or_none is None else Range(value_or_none, value_or_none)
+        return (
+            Range(const(0), extent - 1)
+            if value_or_none is None
+            else Range(value_or_none, value_or_none)
+        )
 
     def _is_inside(self, axis: IterVar, leaf_value: Callable[[IterVar], Expr | None]) -> bool:
         """Whether every loop that moves `axis` lies inside, so that it takes all its values."""
@@ -194,4 +228,3 @@ def union(a: Range, b: Range) -> Range:
 def clip(r: Range, extent: int) -> Range:
     """`r` without what lies outside `0 .. extent - 1`."""
     return Range(maximum(r.lo, 0), minimum(r.hi, extent - 1))
-

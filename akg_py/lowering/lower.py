@@ -12,9 +12,26 @@ from dataclasses import dataclass, field
 from akg_py import dtypes
 from akg_py.errors import Place, ScheduleError
 from akg_py.ir.expr import (
-    INDEX, Affine, Binary, Cast, Combiner, Const, Expr, Load, Reduce, Var, binary, cast, ceildiv, const,
-    free_vars, is_index, minimum, rebuild, substitute,
-)  # fmt: skip
+    INDEX,
+    Affine,
+    Binary,
+    Cast,
+    Combiner,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Var,
+    binary,
+    cast,
+    ceildiv,
+    const,
+    free_vars,
+    is_index,
+    minimum,
+    rebuild,
+    substitute,
+)
 from akg_py.ir.stmt import GLOBAL, Alloc, Buffer, For, Func, If, Intrinsic, Origin, Stmt, Store, seq
 from akg_py.lowering.bounds import Domain, Range, clip, relax, union
 from akg_py.lowering.tensorize import check_tensorize
@@ -35,7 +52,9 @@ def lower_schedule(schedule: Schedule, args: Sequence[Tensor], name: str = "main
     schedule = _cache_narrow_outputs(schedule)
     state = _inline(schedule.state)
     params = _make_params(state, args)
-    attached_by = {step.stage: step.place for step in schedule.trace if step.primitive == "compute_at"}
+    attached_by = {
+        step.stage: step.place for step in schedule.trace if step.primitive == "compute_at"
+    }
     placed = _place(state, params, attached_by)
     body = _emit_roots(state, placed, params)
     outputs = tuple(params[t] for t in args if not isinstance(t.op, PlaceholderOp))
@@ -54,7 +73,9 @@ def _check_args(schedule: Schedule, args: Sequence[Tensor]) -> None:
     needed = [op.outputs[0] for op in schedule.state.inputs] + list(schedule.outputs)
     missing = [t.name for t in needed if t not in args]
     if missing:
-        raise ScheduleError(f"missing arguments: {', '.join(missing)}", hint="list every input and every output")
+        raise ScheduleError(
+            f"missing arguments: {', '.join(missing)}", hint="list every input and every output"
+        )
     extra = [t.name for t in args if t not in needed]
     if extra:
         raise ScheduleError(
@@ -65,8 +86,11 @@ def _check_args(schedule: Schedule, args: Sequence[Tensor]) -> None:
 
 def _is_narrow(stage: StageState) -> bool:
     e = stage.op.body[0]
-    return isinstance(e, Reduce) and e.combiner.name in _WIDENED and dtypes.accumulator(e.dtype) != e.dtype and (
-        dtypes.is_float(e.dtype)
+    return (
+        isinstance(e, Reduce)
+        and e.combiner.name in _WIDENED
+        and dtypes.accumulator(e.dtype) != e.dtype
+        and (dtypes.is_float(e.dtype))
     )
 
 
@@ -177,7 +201,9 @@ def _place(
                 start[a], extents[a] = const(0), const(a.extent)
         else:
             enclosing = parent.enclosing | _outer_vars(parent, target[1])
-            for a, r in zip(stage.op.axis, _region(state, stage, placed, enclosing, attached_by), strict=True):
+            for a, r in zip(
+                stage.op.axis, _region(state, stage, placed, enclosing, attached_by), strict=True
+            ):
                 start[a], extents[a] = r.lo, r.extent
         copies = _copies(stage, placed)
         new = _make_nest(stage, start, extents, enclosing, parent)
@@ -186,7 +212,9 @@ def _place(
         own = []
         for t in stage.outputs:
             dtype = dtypes.accumulator(t.dtype) if _is_narrow(stage) else t.dtype
-            buffer = params.get(t) or Buffer(_buffer_name(stage, t), shape, dtype, scope, copies, stage.align)
+            buffer = params.get(t) or Buffer(
+                _buffer_name(stage, t), shape, dtype, scope, copies, stage.align
+            )
             buffers[t] = buffer
             own.append(buffer)
         new.buffers = tuple(own)
@@ -226,7 +254,9 @@ def _region(
 ) -> list[Range]:
     """What the consumers of `stage` read of it inside the loops `enclosing`."""
     shape = stage.outputs[0].shape
-    loops: dict[Var, Expr] = {v: p.loop_extent[a] for p in placed.values() for a, v in p.loop_var.items()}
+    loops: dict[Var, Expr] = {
+        v: p.loop_extent[a] for p in placed.values() for a, v in p.loop_var.items()
+    }
     regions: list[Range | None] = [None] * len(shape)
     for consumer in state.consumers(stage):
         user = placed[consumer.name]
@@ -257,7 +287,10 @@ def _region(
                     r = clip(found, shape[d]) if found else Range(const(0), const(shape[d] - 1))
                     known = regions[d]
                     regions[d] = r if known is None else union(known, r)
-    return [r if r is not None else Range(const(0), const(n - 1)) for r, n in zip(regions, shape, strict=True)]
+    return [
+        r if r is not None else Range(const(0), const(n - 1))
+        for r, n in zip(regions, shape, strict=True)
+    ]
 
 
 def _spread(e: Expr, enclosing: frozenset[Var], loops: dict[Var, Expr]) -> Range | None:
@@ -279,7 +312,11 @@ def _loads_of(e: Expr, tensors: Sequence[Tensor]) -> list[Load]:
 
 
 def _make_nest(
-    stage: StageState, start: dict[IterVar, Expr], extents: dict[IterVar, Expr], enclosing: frozenset[Var], parent: Placed | None
+    stage: StageState,
+    start: dict[IterVar, Expr],
+    extents: dict[IterVar, Expr],
+    enclosing: frozenset[Var],
+    parent: Placed | None,
 ) -> Placed:
     domain = Domain(stage, extents)
     loop_var: dict[IterVar, Var] = {}
@@ -294,15 +331,25 @@ def _make_nest(
     for value, bound in domain.guards(leaf):
         if not _fold_guard(stage, value, bound, leaf, loop_extent):
             residual.append(binary("<", value, bound))
-    single: dict[Var, Expr] = {loop_var[a]: const(0) for a, e in loop_extent.items() if isinstance(e, Const) and e.value == 1}
+    single: dict[Var, Expr] = {
+        loop_var[a]: const(0)
+        for a, e in loop_extent.items()
+        if isinstance(e, Const) and e.value == 1
+    }
     leaf = {a: single.get(v, v) for a, v in loop_var.items()}
     loop_extent = {a: substitute(e, single) for a, e in loop_extent.items()}
     residual = [substitute(e, single) for e in residual]
-    return Placed(stage, domain, start, enclosing, loop_var, leaf, loop_extent, residual, (), parent)
+    return Placed(
+        stage, domain, start, enclosing, loop_var, leaf, loop_extent, residual, (), parent
+    )
 
 
 def _fold_guard(
-    stage: StageState, value: Expr, bound: Expr, leaf: dict[IterVar, Expr], loop_extent: dict[IterVar, Expr]
+    stage: StageState,
+    value: Expr,
+    bound: Expr,
+    leaf: dict[IterVar, Expr],
+    loop_extent: dict[IterVar, Expr],
 ) -> bool:
     """Express `value < bound` by loop extents; False if that can't be done exactly."""
     position = {leaf[a]: n for n, a in enumerate(stage.leaves) if isinstance(leaf[a], Var)}
@@ -310,7 +357,12 @@ def _fold_guard(
     def latest(e: Expr) -> int:
         return max((position[v] for v in free_vars(e) if v in position), default=-1)
 
-    while isinstance(value, Binary) and value.op == "//" and isinstance(value.b, Const) and value.b.value > 0:
+    while (
+        isinstance(value, Binary)
+        and value.op == "//"
+        and isinstance(value.b, Const)
+        and value.b.value > 0
+    ):
         bound = bound * value.b  # f // c < n  is  f < n * c
         value = value.a
     terms = value.terms if isinstance(value, Affine) else ((value, 1),)
@@ -333,7 +385,9 @@ def _fold_guard(
 # ---------------------------------------------------------------- emitting
 
 
-def _emit_roots(state: ScheduleState, placed: dict[str, Placed], params: dict[Tensor, Buffer]) -> Stmt:
+def _emit_roots(
+    state: ScheduleState, placed: dict[str, Placed], params: dict[Tensor, Buffer]
+) -> Stmt:
     nests: list[Stmt] = []
     allocs: list[Buffer] = []
     emitter = _Emitter(placed, params)
@@ -354,7 +408,9 @@ class _Emitter:
 
     def __init__(self, placed: dict[str, Placed], params: dict[Tensor, Buffer]) -> None:
         self.where: dict[Tensor, tuple[Placed, Buffer]] = {
-            t: (p, b) for p in placed.values() for t, b in zip(p.stage.outputs, p.buffers, strict=True)
+            t: (p, b)
+            for p in placed.values()
+            for t, b in zip(p.stage.outputs, p.buffers, strict=True)
         }
         self.params = params
 
@@ -364,7 +420,11 @@ class _Emitter:
 
     def _origin(self, p: Placed, axis: IterVar | None = None) -> Origin:
         mark = p.stage.mark(axis) if axis is not None else None
-        return Origin(p.stage.name, axis.name if axis is not None else "", (mark and mark.place) or p.stage.op.place)
+        return Origin(
+            p.stage.name,
+            axis.name if axis is not None else "",
+            (mark and mark.place) or p.stage.op.place,
+        )
 
     def _loop(self, p: Placed, depth: int, initialised: bool) -> Stmt:
         stage = p.stage
@@ -383,11 +443,15 @@ class _Emitter:
         loop = self._for(p, axis, p.loop_var[axis], p.loop_extent[axis], stage.mark(axis), body)
         mark = stage.mark(axis)
         if mark.tensorize:
-            check_tensorize(stage, axis, mark.tensorize, {a: p.loop_extent[a] for a in stage.leaves}, mark.place)
+            check_tensorize(
+                stage, axis, mark.tensorize, {a: p.loop_extent[a] for a in stage.leaves}, mark.place
+            )
             return Intrinsic(mark.tensorize, loop, self._origin(p, axis))
         return loop
 
-    def _for(self, p: Placed, axis: IterVar, var: Var, extent: Expr, mark: LoopMark, body: Stmt) -> Stmt:
+    def _for(
+        self, p: Placed, axis: IterVar, var: Var, extent: Expr, mark: LoopMark, body: Stmt
+    ) -> Stmt:
         return For(var, extent, mark.kind, body, self._origin(p, axis), mark.pragmas)
 
     def _guarded(self, p: Placed, body: Stmt, leaf: dict[IterVar, Expr]) -> Stmt:
@@ -452,11 +516,16 @@ class _Emitter:
         indices = self._indices(p, p.leaf)
         first = body[0]
         if not isinstance(first, Reduce):
-            values = tuple(cast(b.dtype, self._rewrite(e, roots)) for b, e in zip(p.buffers, body, strict=True))
+            values = tuple(
+                cast(b.dtype, self._rewrite(e, roots)) for b, e in zip(p.buffers, body, strict=True)
+            )
             return Store(p.buffers, indices, values, self._origin(p))
         combiner = _widened(first.combiner, p.buffers)
         old = tuple(Load(b, indices, b.dtype) for b in p.buffers)
-        new = tuple(cast(b.dtype, self._rewrite(s, roots)) for b, s in zip(p.buffers, first.sources, strict=True))
+        new = tuple(
+            cast(b.dtype, self._rewrite(s, roots))
+            for b, s in zip(p.buffers, first.sources, strict=True)
+        )
         combined = combiner(old, new)
         store: Stmt = Store(p.buffers, indices, combined, self._origin(p))
         if first.where is not None:
@@ -477,7 +546,8 @@ class _Emitter:
             if producer.parent is not None:
                 starts = [producer.start[a] for a in producer.stage.op.axis]
                 indices = tuple(
-                    i if isinstance(s, Const) and s.value == 0 else i - s for i, s in zip(indices, starts, strict=True)
+                    i if isinstance(s, Const) and s.value == 0 else i - s
+                    for i, s in zip(indices, starts, strict=True)
                 )
             load = Load(buffer, indices, buffer.dtype)
             return load if buffer.dtype == e.dtype else Cast(load, e.dtype)
@@ -491,6 +561,10 @@ def _widened(combiner: Combiner, buffers: tuple[Buffer, ...]) -> Combiner:
         return combiner
     lhs, rhs = Var("x", dtype), Var("y", dtype)
     operator = {"sum": "+", "prod": "*"}[combiner.name]
-    return Combiner(combiner.name, (lhs,), (rhs,), (binary(operator, lhs, rhs),), (cast(dtype, combiner.identity[0]),))
-
-
+    return Combiner(
+        combiner.name,
+        (lhs,),
+        (rhs,),
+        (binary(operator, lhs, rhs),),
+        (cast(dtype, combiner.identity[0]),),
+    )

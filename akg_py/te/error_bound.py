@@ -32,9 +32,13 @@ _LARGEST = {
 }
 _EXACT_FUNCTIONS = ("floor", "ceil", "round", "trunc", "abs", "isnan", "isinf", "isfinite", "fmod")
 _COMPARE = {
-    "==": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal, ">": np.greater,
+    "==": np.equal,
+    "!=": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
     ">=": np.greater_equal,
-}  # fmt: skip
+}
 _LIPSCHITZ = ("sin", "cos", "abs")
 
 

@@ -19,15 +19,21 @@ def _fresh(stage: StageState, name: str) -> str:
     return f"{name}_{n}"
 
 
-def _replace_leaves(leaves: tuple[IterVar, ...], old: Sequence[IterVar], new: Sequence[IterVar]) -> tuple[IterVar, ...]:
+def _replace_leaves(
+    leaves: tuple[IterVar, ...], old: Sequence[IterVar], new: Sequence[IterVar]
+) -> tuple[IterVar, ...]:
     at = leaves.index(old[0]) if old else 0
     return leaves[:at] + tuple(new) + leaves[at + len(old) :]
 
 
-def _move_attachments(state: ScheduleState, stage: str, old: Sequence[IterVar], new: IterVar) -> ScheduleState:
+def _move_attachments(
+    state: ScheduleState, stage: str, old: Sequence[IterVar], new: IterVar
+) -> ScheduleState:
     """Stages attached at a loop that was split or fused follow it to its successor."""
     stages = tuple(
-        replace(s, attach=(stage, new)) if s.attached_to and s.attached_to[0] == stage and s.attached_to[1] in old else s
+        replace(s, attach=(stage, new))
+        if s.attached_to and s.attached_to[0] == stage and s.attached_to[1] in old
+        else s
         for s in state.stages
     )
     return replace(state, stages=stages)
@@ -55,16 +61,22 @@ def split_axis(
     return _move_attachments(state.with_stage(new), stage.name, [axis], inner), outer, inner
 
 
-def fuse_axes(state: ScheduleState, stage: StageState, axes: Sequence[IterVar]) -> tuple[ScheduleState, IterVar]:
+def fuse_axes(
+    state: ScheduleState, stage: StageState, axes: Sequence[IterVar]
+) -> tuple[ScheduleState, IterVar]:
     """Fuse neighbouring leaves, left to right; none give an axis of extent 1, outermost."""
     if not axes:
         single = make_axis(_fresh(stage, "singleton"), 1)
-        new = replace(stage, leaves=(single, *stage.leaves), relations=(*stage.relations, Singleton(single)))
+        new = replace(
+            stage, leaves=(single, *stage.leaves), relations=(*stage.relations, Singleton(single))
+        )
         return state.with_stage(new), single
     fused = axes[0]
     for inner in axes[1:]:
         kind = "reduce" if fused.is_reduce or inner.is_reduce else "spatial"
-        merged = make_axis(_fresh(stage, f"{fused.name}.{inner.name}.fused"), fused.extent * inner.extent, kind)
+        merged = make_axis(
+            _fresh(stage, f"{fused.name}.{inner.name}.fused"), fused.extent * inner.extent, kind
+        )
         stage = replace(
             stage,
             leaves=_replace_leaves(stage.leaves, [fused, inner], [merged]),

@@ -9,9 +9,22 @@ from typing import Any
 from akg_py import dtypes
 from akg_py.errors import ExpressionError
 from akg_py.ir.expr import (
-    MATH_FUNCTIONS, Call, Combiner, Expr, Reduce, Unary, Var, as_expr, binary, cast, const as make_const, logical,
+    MATH_FUNCTIONS,
+    Call,
+    Combiner,
+    Expr,
+    Reduce,
+    Unary,
+    Var,
+    as_expr,
+    binary,
+    cast,
+    logical,
     select,
-)  # fmt: skip
+)
+from akg_py.ir.expr import (
+    const as make_const,
+)
 from akg_py.te.combiner_check import check_combiner
 from akg_py.te.tensor import IterVar, Tensor
 
@@ -26,7 +39,9 @@ def _call(name: str, *args: object) -> Expr:
     exprs = [as_expr(a) for a in args]
     dtype = functools.reduce(dtypes.promote, (e.dtype for e in exprs))
     if not dtypes.is_float(dtype) and name != "abs":
-        raise ExpressionError(f"{name} of {dtype}", hint=f'{name} needs floats: use .astype("float32")')
+        raise ExpressionError(
+            f"{name} of {dtype}", hint=f'{name} needs floats: use .astype("float32")'
+        )
     result = "bool" if name in ("isnan", "isinf", "isfinite") else dtype
     return Call(name, tuple(cast(dtype, e) for e in exprs), result)
 
@@ -36,17 +51,22 @@ def _function(name: str) -> Callable[..., Expr]:
         if len(args) != MATH_FUNCTIONS[name]:
             count = MATH_FUNCTIONS[name]
             raise ExpressionError(
-                f"{name} takes {count} argument(s), {len(args)} given", hint=f"te.{name}({', '.join('xy'[:count])})"
+                f"{name} takes {count} argument(s), {len(args)} given",
+                hint=f"te.{name}({', '.join('xy'[:count])})",
             )
         return _call(name, *args)
 
     function.__name__ = name
-    function.__doc__ = f"{name}, element by element; float to float (see `te.evaluate` for its rounding)."
+    function.__doc__ = (
+        f"{name}, element by element; float to float (see `te.evaluate` for its rounding)."
+    )
     return function
 
 
 exp, exp2, log, log2, log10 = map(_function, ("exp", "exp2", "log", "log2", "log10"))
-log1p, expm1, sqrt, rsqrt, erf, sigmoid = map(_function, ("log1p", "expm1", "sqrt", "rsqrt", "erf", "sigmoid"))
+log1p, expm1, sqrt, rsqrt, erf, sigmoid = map(
+    _function, ("log1p", "expm1", "sqrt", "rsqrt", "erf", "sigmoid")
+)
 sin, cos, tan, sinh, cosh, tanh = map(_function, ("sin", "cos", "tan", "sinh", "cosh", "tanh"))
 asin, acos, atan, atan2 = map(_function, ("asin", "acos", "atan", "atan2"))
 floor, ceil, round, trunc, fmod = map(_function, ("floor", "ceil", "round", "trunc", "fmod"))
@@ -98,7 +118,9 @@ def logical_not(condition: object) -> Expr:
     """True where the condition is not."""
     e = as_expr(condition)
     if e.dtype != "bool":
-        raise ExpressionError(f"not needs a bool, not {e.dtype}", hint="compare first, such as x != 0")
+        raise ExpressionError(
+            f"not needs a bool, not {e.dtype}", hint="compare first, such as x != 0"
+        )
     return Unary("!", e)
 
 
@@ -146,10 +168,15 @@ def max_value(dtype: str) -> Expr:
 @functools.cache
 def _standard_combiner(name: str, dtype: str) -> Combiner:
     operator, identity = {
-        "sum": ("+", 0), "prod": ("*", 1), "max": ("max", dtypes.lowest(dtype)), "min": ("min", dtypes.highest(dtype)),
-    }[name]  # fmt: skip
+        "sum": ("+", 0),
+        "prod": ("*", 1),
+        "max": ("max", dtypes.lowest(dtype)),
+        "min": ("min", dtypes.highest(dtype)),
+    }[name]
     lhs, rhs = Var("x", dtype), Var("y", dtype)
-    return Combiner(name, (lhs,), (rhs,), (binary(operator, lhs, rhs),), (make_const(identity, dtype),))
+    return Combiner(
+        name, (lhs,), (rhs,), (binary(operator, lhs, rhs),), (make_const(identity, dtype),)
+    )
 
 
 def _check_axes(name: str, axis: object) -> tuple[IterVar, ...]:
@@ -157,11 +184,13 @@ def _check_axes(name: str, axis: object) -> tuple[IterVar, ...]:
     for a in axes:
         if not isinstance(a, IterVar) or not a.is_reduce:
             raise ExpressionError(
-                f"{name}: axis={a!r} is no reduce axis", hint="declare k = te.reduce_axis((0, K)) and pass axis=k"
+                f"{name}: axis={a!r} is no reduce axis",
+                hint="declare k = te.reduce_axis((0, K)) and pass axis=k",
             )
     if not axes or len(set(axes)) != len(axes):
         raise ExpressionError(
-            f"{name}: {'an axis is given twice' if axes else 'no axis is given'}", hint="axis=k, or axis=[k1, k2]"
+            f"{name}: {'an axis is given twice' if axes else 'no axis is given'}",
+            hint="axis=k, or axis=[k1, k2]",
         )
     return axes
 
@@ -171,14 +200,21 @@ def _check_where(name: str, where: object) -> Expr | None:
         return None
     condition = as_expr(where)
     if condition.dtype != "bool":
-        raise ExpressionError(f"{name}: where is a bool, not {condition.dtype}", hint="compare, such as where=k < 3")
+        raise ExpressionError(
+            f"{name}: where is a bool, not {condition.dtype}", hint="compare, such as where=k < 3"
+        )
     return condition
 
 
 def _reduction(name: str) -> Callable[..., Expr]:
-    def reducer(expr: object, axis: object = None, where: object = None, init: object = None) -> Expr:
+    def reducer(
+        expr: object, axis: object = None, where: object = None, init: object = None
+    ) -> Expr:
         if axis is None:
-            raise ExpressionError(f"{name} needs axis=", hint=f"te.{name}(A[i, k], axis=k); for two values use te.maximum")
+            raise ExpressionError(
+                f"{name} needs axis=",
+                hint=f"te.{name}(A[i, k], axis=k); for two values use te.maximum",
+            )
         axes = _check_axes(name, axis)
         source = as_expr(expr)
         if source.dtype == "bool":
@@ -227,9 +263,12 @@ def comm_reducer(
                     hint="both give one value per component",
                 )
             combiners[kinds] = Combiner(
-                name, lhs, rhs, tuple(cast(d, as_expr(r, d)) for r, d in zip(results, kinds, strict=True)),
+                name,
+                lhs,
+                rhs,
+                tuple(cast(d, as_expr(r, d)) for r, d in zip(results, kinds, strict=True)),
                 tuple(cast(d, as_expr(i, d)) for i, d in zip(identities, kinds, strict=True)),
-            )  # fmt: skip
+            )
             check_combiner(combiners[kinds])
         return combiners[kinds]
 
@@ -247,12 +286,16 @@ def comm_reducer(
             inits = init if isinstance(init, (tuple, list)) else (init,)
             if len(inits) != len(sources):
                 raise ExpressionError(
-                    f"{name}: {len(inits)} init values for {len(sources)} components", hint="init=(a, b, ...)"
+                    f"{name}: {len(inits)} init values for {len(sources)} components",
+                    hint="init=(a, b, ...)",
                 )
-            start = tuple(cast(s.dtype, as_expr(i, s.dtype)) for i, s in zip(inits, sources, strict=True))
+            start = tuple(
+                cast(s.dtype, as_expr(i, s.dtype)) for i, s in zip(inits, sources, strict=True)
+            )
         condition = _check_where(name, where)
         parts = tuple(
-            Reduce(combiner, sources, axes, condition, start, i, s.dtype) for i, s in enumerate(sources)
+            Reduce(combiner, sources, axes, condition, start, i, s.dtype)
+            for i, s in enumerate(sources)
         )
         return parts[0] if single else parts
 
@@ -260,9 +303,56 @@ def comm_reducer(
 
 
 __all__ = [
-    "Select", "abs", "acos", "all", "any", "asin", "atan", "atan2", "ceil", "comm_reducer", "const", "cos", "cosh",
-    "erf", "exp", "exp2", "expm1", "floor", "floordiv", "floormod", "fmod", "if_then_else", "indexdiv", "indexmod",
-    "isfinite", "isinf", "isnan", "log", "log10", "log1p", "log2", "logical_not", "max", "max_value", "maximum", "min",
-    "min_value", "minimum", "pow", "power", "prod", "round", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "sum", "tan",
-    "tanh", "trunc", "var",
-]  # fmt: skip
+    "Select",
+    "abs",
+    "acos",
+    "all",
+    "any",
+    "asin",
+    "atan",
+    "atan2",
+    "ceil",
+    "comm_reducer",
+    "const",
+    "cos",
+    "cosh",
+    "erf",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "floordiv",
+    "floormod",
+    "fmod",
+    "if_then_else",
+    "indexdiv",
+    "indexmod",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logical_not",
+    "max",
+    "max_value",
+    "maximum",
+    "min",
+    "min_value",
+    "minimum",
+    "pow",
+    "power",
+    "prod",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sin",
+    "sinh",
+    "sqrt",
+    "sum",
+    "tan",
+    "tanh",
+    "trunc",
+    "var",
+]

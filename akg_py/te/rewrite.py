@@ -11,11 +11,21 @@ from akg_py.te.stage import Fuse, Relation, ScheduleState, Singleton, Split, Sta
 from akg_py.te.tensor import ComputeOp, IterVar, Tensor, make_axis
 
 
-def _make(name: str, axis: tuple[IterVar, ...], reduce_axis: tuple[IterVar, ...], body: tuple[Expr, ...], like: ComputeOp | None) -> ComputeOp:
+def _make(
+    name: str,
+    axis: tuple[IterVar, ...],
+    reduce_axis: tuple[IterVar, ...],
+    body: tuple[Expr, ...],
+    like: ComputeOp | None,
+) -> ComputeOp:
     """A ComputeOp for a derived stage (its body was checked when the user wrote it)."""
-    op = ComputeOp(name, axis, reduce_axis, body, like.place if like else None, like.tag if like else "")
+    op = ComputeOp(
+        name, axis, reduce_axis, body, like.place if like else None, like.tag if like else ""
+    )
     for i, e in enumerate(body):
-        op.outputs.append(Tensor(op, i, name if len(body) == 1 else f"{name}.v{i}", op.shape, e.dtype))
+        op.outputs.append(
+            Tensor(op, i, name if len(body) == 1 else f"{name}.v{i}", op.shape, e.dtype)
+        )
     return op
 
 
@@ -34,7 +44,9 @@ def cache_read(
 ) -> tuple[ScheduleState, Tensor]:
     """Insert a copy stage of `source` for `readers`."""
     if not readers:
-        raise ScheduleError(f"cache_read of {label}: no readers given", hint='s.cache_read(A, "UB", [C])')
+        raise ScheduleError(
+            f"cache_read of {label}: no readers given", hint='s.cache_read(A, "UB", [C])'
+        )
     for name in readers:
         if source not in state.stage(name).reads():
             raise ScheduleError(
@@ -49,7 +61,11 @@ def cache_read(
     copy = op.outputs[0]
     new = StageState(name, (copy,), op, axis, scope=scope)
     first = next(s.name for s in state.stages if s.name in readers)
-    state = state.with_inserted(new, before=first) if producer is None else state.with_inserted(new, after=producer.name)
+    state = (
+        state.with_inserted(new, before=first)
+        if producer is None
+        else state.with_inserted(new, after=producer.name)
+    )
     for reader in readers:
         stage = state.stage(reader)
         body = tuple(redirect(e, {source: copy}) for e in stage.op.body)
@@ -57,7 +73,9 @@ def cache_read(
     return state, copy
 
 
-def cache_write(state: ScheduleState, stage: StageState, scope: str) -> tuple[ScheduleState, tuple[Tensor, ...]]:
+def cache_write(
+    state: ScheduleState, stage: StageState, scope: str
+) -> tuple[ScheduleState, tuple[Tensor, ...]]:
     """Move the computation of `stage` to a new stage; `stage` becomes a copy of it."""
     op = stage.op
     name = _unique_stage(state, f"{stage.name}.{scope}")
@@ -68,22 +86,31 @@ def cache_write(state: ScheduleState, stage: StageState, scope: str) -> tuple[Sc
     data, moved, mixed = _partition(stage)
     if mixed is not None:
         raise ScheduleError(
-            f"{stage.name}: can't cache_write: {mixed.name} fuses data and reduce axes", hint="cache_write first, then fuse"
+            f"{stage.name}: can't cache_write: {mixed.name} fuses data and reduce axes",
+            hint="cache_write first, then fuse",
         )
     reduce_leaves = [a for a in stage.leaves if a.is_reduce]
     last_data = max((n for n, a in enumerate(stage.leaves) if not a.is_reduce), default=0)
     outer = tuple(a for a in reduce_leaves if stage.leaves.index(a) < last_data)
     inner = tuple(a for a in reduce_leaves if a not in outer)
     cache = StageState(
-        name, tuple(new_op.outputs), new_op, outer + axis + inner, moved,
-        {a: m for a, m in stage.marks.items() if a.is_reduce}, scope=scope,
-    )  # fmt: skip
+        name,
+        tuple(new_op.outputs),
+        new_op,
+        outer + axis + inner,
+        moved,
+        {a: m for a, m in stage.marks.items() if a.is_reduce},
+        scope=scope,
+    )
     copies = tuple(Load(t, op.axis, t.dtype) for t in new_op.outputs)
     copy_op = ComputeOp(op.name, op.axis, (), copies, op.place, op.tag, op.attrs, op.outputs)
     copy = replace(
-        stage, op=copy_op, leaves=tuple(a for a in stage.leaves if not a.is_reduce), relations=data,
+        stage,
+        op=copy_op,
+        leaves=tuple(a for a in stage.leaves if not a.is_reduce),
+        relations=data,
         marks={a: m for a, m in stage.marks.items() if not a.is_reduce},
-    )  # fmt: skip
+    )
     state = state.with_stage(copy).with_inserted(cache, before=stage.name)
     stages = []
     for s in state.stages:  # what was attached at a reduce loop of the stage follows that loop
@@ -93,7 +120,9 @@ def cache_write(state: ScheduleState, stage: StageState, scope: str) -> tuple[Sc
     return replace(state, stages=tuple(stages)), cache.outputs
 
 
-def _partition(stage: StageState) -> tuple[tuple[Relation, ...], tuple[Relation, ...], IterVar | None]:
+def _partition(
+    stage: StageState,
+) -> tuple[tuple[Relation, ...], tuple[Relation, ...], IterVar | None]:
     """Relations of data axes, of reduce axes, and an axis that mixes them (or None)."""
     data: list[Relation] = []
     reduce: list[Relation] = []
@@ -110,7 +139,9 @@ def _partition(stage: StageState) -> tuple[tuple[Relation, ...], tuple[Relation,
     return tuple(data), tuple(reduce), None
 
 
-def root_values(stage: StageState, leaf_values: dict[IterVar, Expr]) -> tuple[dict[IterVar, Expr], list[Expr]]:
+def root_values(
+    stage: StageState, leaf_values: dict[IterVar, Expr]
+) -> tuple[dict[IterVar, Expr], list[Expr]]:
     """Values of all axes in terms of the leaves, and the conditions under which they are in range.
 
     Static extents only (as `rfactor` needs); lowering has its own version over regions.
@@ -123,7 +154,9 @@ def root_values(stage: StageState, leaf_values: dict[IterVar, Expr]) -> tuple[di
                 chunk = r.inner.extent
                 values[r.parent] = values[r.outer] * chunk + values[r.inner] + r.parent.lo
                 if r.outer.extent * chunk != r.parent.extent:
-                    conditions.append(binary("<", values[r.parent] - r.parent.lo, const(r.parent.extent)))
+                    conditions.append(
+                        binary("<", values[r.parent] - r.parent.lo, const(r.parent.extent))
+                    )
             case Fuse():
                 values[r.outer] = values[r.fused] // r.inner.extent + r.outer.lo
                 values[r.inner] = values[r.fused] % r.inner.extent + r.inner.lo
@@ -139,26 +172,38 @@ def rfactor(
         reduce_names = ", ".join(a.name for a in stage.leaves if a.is_reduce)
         raise ScheduleError(
             f"{stage.name}: can't rfactor {leaf.name}: it is no reduce axis",
-            hint=f"rfactor {reduce_names}" if reduce_names else "only a reduction has loops to factor",
+            hint=f"rfactor {reduce_names}"
+            if reduce_names
+            else "only a reduction has loops to factor",
         )
     if stage.is_inline:
-        raise ScheduleError(f"{stage.name}: can't rfactor an inlined stage", hint="compute_root it first")
+        raise ScheduleError(
+            f"{stage.name}: can't rfactor an inlined stage", hint="compute_root it first"
+        )
     data, reduce_relations, mixed = _partition(stage)
     if mixed is not None:
         raise ScheduleError(
-            f"{stage.name}: can't rfactor: {mixed.name} fuses data and reduce axes", hint="rfactor first, then fuse"
+            f"{stage.name}: can't rfactor: {mixed.name} fuses data and reduce axes",
+            hint="rfactor first, then fuse",
         )
     rank = len(op.axis) + 1
     position = factor_axis + rank if factor_axis < 0 else factor_axis
     if not 0 <= position < rank:
         raise ScheduleError(
-            f"{stage.name}: factor_axis {factor_axis} is out of range for {rank} dimensions", hint=f"-{rank} .. {rank - 1}"
+            f"{stage.name}: factor_axis {factor_axis} is out of range for {rank} dimensions",
+            hint=f"-{rank} .. {rank - 1}",
         )
     factored = make_axis(leaf.name, leaf.extent)
     spatial = tuple(make_axis(f"{a.name}.r", a.extent) for a in op.axis)
     axis = spatial[:position] + (factored,) + spatial[position:]
-    others = {a: make_axis(a.name, a.extent, "reduce", a.lo) for a in stage.leaves if a.is_reduce and a is not leaf}
-    values, conditions = root_values(replace(stage, relations=reduce_relations), {leaf: factored, **others})
+    others = {
+        a: make_axis(a.name, a.extent, "reduce", a.lo)
+        for a in stage.leaves
+        if a.is_reduce and a is not leaf
+    }
+    values, conditions = root_values(
+        replace(stage, relations=reduce_relations), {leaf: factored, **others}
+    )
     mapping: dict[IterVar, Expr] = {a: values[a] for a in op.reduce_axis}
     mapping.update(zip(op.axis, spatial, strict=True))
     # without a split the leaf is a root axis and may begin above 0
@@ -176,27 +221,36 @@ def rfactor(
     body: tuple[Expr, ...]
     if inner_axes:
         body = tuple(
-            Reduce(combiner, sources, inner_axes, condition, None, i, r.dtype) for i, r in enumerate(reduces)
+            Reduce(combiner, sources, inner_axes, condition, None, i, r.dtype)
+            for i, r in enumerate(reduces)
         )
     elif condition is None:
         body = sources
     else:
         from akg_py.ir.expr import select
 
-        body = tuple(select(condition, s, i, True) for s, i in zip(sources, combiner.identity, strict=True))
+        body = tuple(
+            select(condition, s, i, True) for s, i in zip(sources, combiner.identity, strict=True)
+        )
     rf_op = _make(name, axis, inner_axes, body, op)
     rf = StageState(name, tuple(rf_op.outputs), rf_op, axis + inner_axes, scope=stage.scope)
     final = make_axis(f"{leaf.name}.v", leaf.extent, "reduce")
     index = op.axis[:position] + (final,) + op.axis[position:]
     loads = tuple(Load(t, index, t.dtype) for t in rf.outputs)
     final_body = tuple(
-        Reduce(combiner, loads, (final,), None, reduces[0].init, i, r.dtype) for i, r in enumerate(reduces)
+        Reduce(combiner, loads, (final,), None, reduces[0].init, i, r.dtype)
+        for i, r in enumerate(reduces)
     )
-    new_op = ComputeOp(op.name, op.axis, (final,), final_body, op.place, op.tag, op.attrs, op.outputs)
+    new_op = ComputeOp(
+        op.name, op.axis, (final,), final_body, op.place, op.tag, op.attrs, op.outputs
+    )
     new = replace(
-        stage, op=new_op, relations=data, leaves=(*(a for a in stage.leaves if not a.is_reduce), final),
+        stage,
+        op=new_op,
+        relations=data,
+        leaves=(*(a for a in stage.leaves if not a.is_reduce), final),
         marks={a: m for a, m in stage.marks.items() if not a.is_reduce},
-    )  # fmt: skip
+    )
     state = state.with_stage(new).with_inserted(rf, before=stage.name)
     successor = {leaf: factored, **others}
     stages = []
@@ -205,5 +259,3 @@ def rfactor(
             s = replace(s, attach=(name, successor[s.attached_to[1]]))
         stages.append(s)
     return replace(state, stages=tuple(stages)), rf.outputs
-
-

@@ -9,6 +9,7 @@ methods of `Stage`: loops (split ... reorder), placement (compute_at ... set_sco
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from akg_py.errors import ScheduleError, find_place
@@ -17,7 +18,6 @@ from akg_py.te.loops import fuse_axes, reorder_axes, split_axis
 from akg_py.te.stage import INLINE, LoopMark, ScheduleState, StageState
 from akg_py.te.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor, graph_order
 from akg_py.te.trace import Step, Trace
-from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,9 @@ def thread_axis(dom: object = None, tag: str = "", name: str = "") -> ThreadAxis
     """The hardware axis `tag`; a string as the first argument is the tag, as in TVM."""
     tag = dom if isinstance(dom, str) else tag
     if tag not in THREAD_AXES:
-        raise ScheduleError(f"unknown thread axis {tag!r}", hint=f"use one of {', '.join(THREAD_AXES)}")
+        raise ScheduleError(
+            f"unknown thread axis {tag!r}", hint=f"use one of {', '.join(THREAD_AXES)}"
+        )
     return ThreadAxis(tag)
 
 
@@ -48,7 +50,9 @@ def create_schedule(ops: object) -> Schedule:
         elif isinstance(item, ComputeOp):
             tensors += item.outputs
         else:
-            raise ScheduleError(f"can't schedule {item!r}", hint="pass C.op, or a list of operations")
+            raise ScheduleError(
+                f"can't schedule {item!r}", hint="pass C.op, or a list of operations"
+            )
     return Schedule(tensors)
 
 
@@ -69,8 +73,12 @@ class Schedule:
                 inputs.append(op)
             else:
                 leaves = op.axis + op.reduce_axis
-                stages.append(StageState(name, tuple(op.outputs), op, leaves, is_output=id(op) in ends))
-        self._input_names = {op: n for op, n in zip(order, names, strict=True) if isinstance(op, PlaceholderOp)}
+                stages.append(
+                    StageState(name, tuple(op.outputs), op, leaves, is_output=id(op) in ends)
+                )
+        self._input_names = {
+            op: n for op, n in zip(order, names, strict=True) if isinstance(op, PlaceholderOp)
+        }
         self._state = ScheduleState(tuple(stages), tuple(inputs))
         self._steps: tuple[Step, ...] = ()
         self.auto = False  # while set, steps are marked as appended by schedule completion
@@ -105,7 +113,8 @@ class Schedule:
                 if s.op is key or any(t.op is key for t in s.outputs):
                     return Stage(self, s.name)
         raise ScheduleError(
-            f"no stage for {key!r}", hint=f"stages: {', '.join(s.name for s in self._state.stages)}; inputs have none"
+            f"no stage for {key!r}",
+            hint=f"stages: {', '.join(s.name for s in self._state.stages)}; inputs have none",
         )
 
     def tensor(self, name: str) -> Tensor:
@@ -154,14 +163,20 @@ class Schedule:
                 where = "inline"
             leaves = " ".join(_show_axis(s, a) for a in s.leaves)
             scope = f" in {s.scope}" if s.scope else ""
-            lines.append(f"{s.name}: {leaves}{scope}{f' x {s.copies}' if s.copies > 1 else ''} {where}".rstrip())
+            lines.append(
+                f"{s.name}: {leaves}{scope}{f' x {s.copies}' if s.copies > 1 else ''} {where}".rstrip()
+            )
         return "\n".join(lines) + "\n\n" + str(self.trace)
 
     # ------------------------------------------------------------ recording
 
-    def _commit(self, state: ScheduleState, primitive: str, stage: str, *args: object, **kwargs: object) -> None:
+    def _commit(
+        self, state: ScheduleState, primitive: str, stage: str, *args: object, **kwargs: object
+    ) -> None:
         self._state = state
-        self._steps += (Step(primitive, stage, args, tuple(kwargs.items()), self.auto, find_place()),)
+        self._steps += (
+            Step(primitive, stage, args, tuple(kwargs.items()), self.auto, find_place()),
+        )
 
     # ------------------------------------------------------------ graph rewriting
 
@@ -226,7 +241,11 @@ def _unique_names(names: list[str]) -> list[str]:
 
 def _show_axis(state: StageState, axis: IterVar) -> str:
     mark = state.mark(axis)
-    words = [str(axis.extent)] + (["reduce"] if axis.is_reduce else []) + ([mark.kind] if mark.kind != "serial" else [])
+    words = (
+        [str(axis.extent)]
+        + (["reduce"] if axis.is_reduce else [])
+        + ([mark.kind] if mark.kind != "serial" else [])
+    )
     return f"{axis.name}[{' '.join(words)}]"
 
 
@@ -270,15 +289,28 @@ class Stage:
         if found is not None:
             return found
         name = axis.name if isinstance(axis, IterVar) else axis
-        home = next((s.name for s in self._schedule._state.stages if any(a is axis for a in s.leaves)), None)
+        home = next(
+            (s.name for s in self._schedule._state.stages if any(a is axis for a in s.leaves)), None
+        )
         if home is not None:
-            raise self._error(f"can't {verb} {name}: it is an axis of {home}", f's["{home}"] has it; or use one of the axes above')
-        if isinstance(axis, (IterVar, str)) and name in self._state.axis_names() - {a.name for a in leaves}:
-            raise self._error(f"can't {verb} {name}: it has been split or fused", "use the axes that came of it")
-        raise self._error(f"can't {verb} {name}: it is no axis of this stage", "use one of the axes above")
+            raise self._error(
+                f"can't {verb} {name}: it is an axis of {home}",
+                f's["{home}"] has it; or use one of the axes above',
+            )
+        if isinstance(axis, (IterVar, str)) and name in self._state.axis_names() - {
+            a.name for a in leaves
+        }:
+            raise self._error(
+                f"can't {verb} {name}: it has been split or fused", "use the axes that came of it"
+            )
+        raise self._error(
+            f"can't {verb} {name}: it is no axis of this stage", "use one of the axes above"
+        )
 
     def _update(self, new: StageState, primitive: str, *args: object, **kwargs: object) -> None:
-        self._schedule._commit(self._schedule._state.with_stage(new), primitive, self.name, *args, **kwargs)
+        self._schedule._commit(
+            self._schedule._state.with_stage(new), primitive, self.name, *args, **kwargs
+        )
 
     # ------------------------------------------------------------ loops
 
@@ -292,17 +324,21 @@ class Stage:
         """
         axis = self._axis(parent, "split")
         if (factor is None) == (nparts is None):
-            raise self._error(f"can't split {axis.name}: give either factor or nparts", "split(axis, factor=16)")
+            raise self._error(
+                f"can't split {axis.name}: give either factor or nparts", "split(axis, factor=16)"
+            )
         size = factor if factor is not None else nparts
         if isinstance(size, bool) or not hasattr(size, "__index__") or size.__index__() < 1:  # type: ignore[union-attr]
             raise self._error(
-                f"can't split {axis.name}: factor and nparts are positive integers, not {size!r}", "split(axis, factor=16)"
+                f"can't split {axis.name}: factor and nparts are positive integers, not {size!r}",
+                "split(axis, factor=16)",
             )
+        given = {"factor": factor, "nparts": nparts}
+        sizes = {name: x.__index__() for name, x in given.items() if x is not None}
         state, outer, inner = split_axis(
-            self._schedule._state, self._state, axis, *(None if x is None else x.__index__() for x in (factor, nparts))
+            self._schedule._state, self._state, axis, sizes.get("factor"), sizes.get("nparts")
         )
-        kwargs = {"factor": factor.__index__()} if factor is not None else {"nparts": nparts.__index__()}  # type: ignore[union-attr]
-        self._schedule._commit(state, "split", self.name, axis.name, **kwargs)
+        self._schedule._commit(state, "split", self.name, axis.name, **sizes)
         return outer, inner
 
     def tile(
@@ -341,10 +377,14 @@ class Stage:
 
     # ------------------------------------------------------------ annotation
 
-    def _annotate(self, axis: IterVar | str, verb: str, kind: str, over_reduce: bool, *args: object) -> None:
+    def _annotate(
+        self, axis: IterVar | str, verb: str, kind: str, over_reduce: bool, *args: object
+    ) -> None:
         leaf = self._axis(axis, verb)
         if leaf.is_reduce and not over_reduce:
-            others = ", ".join(a.name for a in self._state.leaves if not a.is_reduce) or "no other axis"
+            others = (
+                ", ".join(a.name for a in self._state.leaves if not a.is_reduce) or "no other axis"
+            )
             word = "parallelize" if verb == "parallel" else verb
             raise self._error(
                 f"can't {word} {leaf.name}: it is a reduce axis, and its iterations write the same element",
@@ -369,7 +409,10 @@ class Stage:
         """Deal the iterations of a loop to the cores of the device: each is one block."""
         tag = thread.tag if isinstance(thread, ThreadAxis) else thread
         if tag not in THREAD_AXES:
-            raise self._error(f"can't bind to {tag!r}: only thread axes are allowed", 'te.thread_axis("blockIdx.x")')
+            raise self._error(
+                f"can't bind to {tag!r}: only thread axes are allowed",
+                'te.thread_axis("blockIdx.x")',
+            )
         self._annotate(axis, "bind", "core", False, tag)
 
     def pragma(self, axis: IterVar | str, pragma_type: str, pragma_value: object = None) -> None:
@@ -379,13 +422,18 @@ class Stage:
         leaf = self._axis(axis, "pragma")
         mark = self._state.mark(leaf)
         mark = replace(mark, pragmas=(*mark.pragmas, (pragma_type, pragma_value)))
-        self._update(self._state.with_mark(leaf, mark), "pragma", leaf.name, pragma_type, pragma_value)
+        self._update(
+            self._state.with_mark(leaf, mark), "pragma", leaf.name, pragma_type, pragma_value
+        )
 
     def pipeline(self, axis: IterVar | str, stages: int) -> None:
         """Keep `stages` copies of every stage attached at or under this loop, so that iterations overlap."""
         leaf = self._axis(axis, "pipeline")
         if not isinstance(stages, int) or isinstance(stages, bool) or stages < 1:
-            raise self._error(f"can't pipeline {leaf.name} in {stages!r} stages: give a positive integer", "2 copies overlap filling with using")
+            raise self._error(
+                f"can't pipeline {leaf.name} in {stages!r} stages: give a positive integer",
+                "2 copies overlap filling with using",
+            )
         mark = replace(self._state.mark(leaf), pipeline=stages)
         self._update(self._state.with_mark(leaf, mark), "pipeline", leaf.name, stages)
 
@@ -408,16 +456,25 @@ class Stage:
         """Compute what is needed of this stage inside the loop `axis` of a stage that uses it."""
         target = parent if isinstance(parent, Stage) else self._schedule[parent]
         if target._schedule is not self._schedule:
-            raise self._error(f"can't compute at {target.name}: it belongs to another schedule", "take the stage from this one")
+            raise self._error(
+                f"can't compute at {target.name}: it belongs to another schedule",
+                "take the stage from this one",
+            )
         leaf = target._axis(axis, f"compute {self.name} at")
         if self._state.is_output:
-            raise self._error(f"can't compute {self.name} at {target.name}: an output stays at the root",
-                              "cache_write it and attach the cache")  # fmt: skip
+            raise self._error(
+                f"can't compute {self.name} at {target.name}: an output stays at the root",
+                "cache_write it and attach the cache",
+            )
         if target._state.is_inline:
-            raise self._error(f"can't compute {self.name} at {target.name}: that is inlined and has no loops",
-                              f"attach to the stage that uses {target.name}")  # fmt: skip
+            raise self._error(
+                f"can't compute {self.name} at {target.name}: that is inlined and has no loops",
+                f"attach to the stage that uses {target.name}",
+            )
         self._check_uses(target)
-        self._update(replace(self._state, attach=(target.name, leaf)), "compute_at", target.name, leaf.name)
+        self._update(
+            replace(self._state, attach=(target.name, leaf)), "compute_at", target.name, leaf.name
+        )
 
     def _check_uses(self, target: Stage) -> None:
         state = self._schedule._state
@@ -435,23 +492,35 @@ class Stage:
         at: StageState | None = target._state
         while at is not None and at.attached_to is not None:
             if at.attached_to[0] == self.name:
-                raise self._error(f"can't compute {self.name} at {target.name}: that is computed inside {self.name}",
-                                  "attach it to a stage outside")  # fmt: skip
+                raise self._error(
+                    f"can't compute {self.name} at {target.name}: that is computed inside {self.name}",
+                    "attach it to a stage outside",
+                )
             at = state.stage(at.attached_to[0])
 
     def compute_inline(self) -> None:
         """Put the expression where it is used instead of storing it. Not for reductions."""
         s = self._state
         if s.op.reduce_axis:
-            raise self._error("can't inline a reduction", "compute_at a loop of its consumer instead")
+            raise self._error(
+                "can't inline a reduction", "compute_at a loop of its consumer instead"
+            )
         if len(s.outputs) > 1:
             raise self._error("can't inline a stage with several outputs", "compute_at instead")
         if s.is_output:
-            raise self._error("can't inline an output", "inline its producers, or schedule it at the root")
-        inside = [o.name for o in self._schedule._state.stages if o.attached_to and o.attached_to[0] == self.name]
+            raise self._error(
+                "can't inline an output", "inline its producers, or schedule it at the root"
+            )
+        inside = [
+            o.name
+            for o in self._schedule._state.stages
+            if o.attached_to and o.attached_to[0] == self.name
+        ]
         if inside:
-            raise self._error(f"can't inline it: {', '.join(inside)} is computed inside its loops",
-                              "compute_root those, or attach them to another stage, first")  # fmt: skip
+            raise self._error(
+                f"can't inline it: {', '.join(inside)} is computed inside its loops",
+                "compute_root those, or attach them to another stage, first",
+            )
         self._update(replace(s, attach=INLINE), "compute_inline")
 
     def compute_root(self) -> None:
@@ -467,7 +536,9 @@ class Stage:
     def double_buffer(self) -> None:
         """Keep two copies of the stage's result, so that filling one overlaps with using the other."""
         if self._state.is_output:
-            raise self._error("can't double-buffer an output", "cache_write it and double-buffer the cache")
+            raise self._error(
+                "can't double-buffer an output", "cache_write it and double-buffer the cache"
+            )
         self._update(replace(self._state, copies=2), "double_buffer")
 
     def storage_align(self, axis: IterVar | str, factor: int, offset: int = 0) -> None:
@@ -475,10 +546,21 @@ class Stage:
         roots = self._state.op.axis
         index = next((n for n, a in enumerate(roots) if a is axis or a.name == axis), None)
         if index is None:
-            raise self._error(f"can't align {axis}: it is no root axis", f"one of {', '.join(a.name for a in roots)}")
+            raise self._error(
+                f"can't align {axis}: it is no root axis",
+                f"one of {', '.join(a.name for a in roots)}",
+            )
         if factor < 1:
-            raise self._error("can't align: factor is a positive integer", "storage_align(axis, 16)")
-        self._update(replace(self._state, align=(index, factor, offset)), "storage_align", roots[index].name, factor, offset)
+            raise self._error(
+                "can't align: factor is a positive integer", "storage_align(axis, 16)"
+            )
+        self._update(
+            replace(self._state, align=(index, factor, offset)),
+            "storage_align",
+            roots[index].name,
+            factor,
+            offset,
+        )
 
 
 Primitive = Callable[..., Any]

@@ -123,7 +123,9 @@ class ScheduleState:
     def with_stage(self, new: StageState) -> ScheduleState:
         return replace(self, stages=tuple(new if s.name == new.name else s for s in self.stages))
 
-    def with_inserted(self, new: StageState, before: str | None = None, after: str | None = None) -> ScheduleState:
+    def with_inserted(
+        self, new: StageState, before: str | None = None, after: str | None = None
+    ) -> ScheduleState:
         at = [s.name for s in self.stages].index(before or after or "") + (after is not None)
         return replace(self, stages=self.stages[:at] + (new,) + self.stages[at:])
 

@@ -14,9 +14,25 @@ from typing import Any
 from akg_py import dtypes
 from akg_py.errors import ExpressionError, Place, UnsupportedError, find_place
 from akg_py.ir.expr import (
-    INDEX, Binary, Const, Expr, ExprLike, Load, Reduce, Select, Var, as_expr, bounds, cast, children, const, free_vars,
-    is_index, same, walk,
-)  # fmt: skip
+    INDEX,
+    Binary,
+    Const,
+    Expr,
+    ExprLike,
+    Load,
+    Reduce,
+    Select,
+    Var,
+    as_expr,
+    bounds,
+    cast,
+    children,
+    const,
+    free_vars,
+    is_index,
+    same,
+    walk,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -127,7 +143,9 @@ class Tensor:
     def astype(self, dtype: object) -> Tensor:
         """This tensor converted to `dtype`, element-wise."""
         name = dtypes.check_dtype(dtype)
-        result: Tensor = compute(self.shape, lambda *i: self(*i).astype(name), name=f"{self.name}_{name}")
+        result: Tensor = compute(
+            self.shape, lambda *i: self(*i).astype(name), name=f"{self.name}_{name}"
+        )
         return result
 
     def __add__(self, other: object) -> Any:
@@ -159,11 +177,14 @@ class Tensor:
 
     def __bool__(self) -> bool:
         raise ExpressionError(
-            f"tensor {self.name} has no truth value before the kernel runs", hint="use te.compute with te.Select"
+            f"tensor {self.name} has no truth value before the kernel runs",
+            hint="use te.compute with te.Select",
         )
 
     def __iter__(self) -> Iterator[Any]:
-        raise ExpressionError(f"can't iterate over tensor {self.name}", hint="use te.compute over its axes")
+        raise ExpressionError(
+            f"can't iterate over tensor {self.name}", hint="use te.compute over its axes"
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,8 +211,12 @@ class TensorSlice:
     def _refuse(self, other: object = None) -> Any:
         raise _too_few(self.tensor, len(self.indices))
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
+        _refuse
+    )
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __lt__ = __le__ = __gt__ = __ge__ = (
+        __neg__
+    ) = _refuse
 
     def astype(self, dtype: object) -> Expr:
         return self.as_expr()
@@ -206,10 +231,14 @@ def _too_few(tensor: Tensor, given: int) -> ExpressionError:
 
 def _check_index(tensor: Tensor, index: object) -> Expr:
     if isinstance(index, (slice, type(Ellipsis))):
-        raise ExpressionError(f"{tensor.name}: slices are no indices", hint="te.compute over the axis you want")
+        raise ExpressionError(
+            f"{tensor.name}: slices are no indices", hint="te.compute over the axis you want"
+        )
     e = as_expr(index)
     if not dtypes.is_int(e.dtype):
-        raise ExpressionError(f"index {e} of {tensor.name} is {e.dtype}, not an integer", hint='use .astype("int32")')
+        raise ExpressionError(
+            f"index {e} of {tensor.name} is {e.dtype}, not an integer", hint='use .astype("int32")'
+        )
     return e
 
 
@@ -221,9 +250,14 @@ def check_shape(shape: object, what: str) -> tuple[int, ...]:
         if isinstance(n, Const) and dtypes.is_int(n.dtype):
             n = n.value
         if isinstance(n, Expr):
-            raise UnsupportedError(f"{what}: symbolic extent {n}", hint="give every extent as an integer")
+            raise UnsupportedError(
+                f"{what}: symbolic extent {n}", hint="give every extent as an integer"
+            )
         if isinstance(n, bool) or not hasattr(n, "__index__"):
-            raise ExpressionError(f"{what}: extent {n!r} is not an integer", hint="give extents as ints, such as (128, 64)")
+            raise ExpressionError(
+                f"{what}: extent {n!r} is not an integer",
+                hint="give extents as ints, such as (128, 64)",
+            )
         if n.__index__() < 0:
             raise ExpressionError(f"{what}: negative extent {n}", hint="extents are 0 or more")
         result.append(n.__index__())
@@ -244,11 +278,14 @@ def reduce_axis(dom: object, name: str = "rv") -> IterVar:
     """An axis to reduce over; `dom` is (begin, end) or an extent."""
     pair = tuple(dom) if isinstance(dom, (tuple, list)) else (0, dom)
     if len(pair) != 2:
-        raise ExpressionError(f"axis {name}: the domain is (begin, end), not {dom!r}", hint="te.reduce_axis((0, K))")
+        raise ExpressionError(
+            f"axis {name}: the domain is (begin, end), not {dom!r}", hint="te.reduce_axis((0, K))"
+        )
     for end in pair:
         if isinstance(end, Expr) and not isinstance(end, Const):
             raise UnsupportedError(
-                f"axis {name}: the domain depends on {end}", hint="give integers, and mask with where= of the reduction"
+                f"axis {name}: the domain depends on {end}",
+                hint="give integers, and mask with where= of the reduction",
             )
     begin, end = (e.__index__() if hasattr(e, "__index__") else None for e in pair)
     if begin is None or end is None or end < begin:
@@ -281,7 +318,9 @@ def compute(
     several = isinstance(result, (tuple, list))
     body = tuple(as_expr(r) for r in (result if several else (result,)))
     if not body:
-        raise ExpressionError(f"{name}: the function returned no expression", hint="return one per output")
+        raise ExpressionError(
+            f"{name}: the function returned no expression", hint="return one per output"
+        )
     op = make_op(name, axis, body, find_place(), tag, attrs or {})
     return tuple(op.outputs) if several else op.outputs[0]
 
@@ -297,7 +336,9 @@ def make_op(
     """Build a ComputeOp and its outputs after checking the body."""
     reduces = [e for e in body if isinstance(e, Reduce)]
     if reduces and len(reduces) != len(body):
-        raise ExpressionError(f"{name}: either all outputs reduce or none", hint="compute them as two tensors")
+        raise ExpressionError(
+            f"{name}: either all outputs reduce or none", hint="compute them as two tensors"
+        )
     for e in body:
         for inner in children(e):
             if any(isinstance(node, Reduce) for node in walk(inner)):
@@ -310,7 +351,9 @@ def make_op(
         _check_components(name, first, reduces)
     for e in body:
         _check_scope(name, e, axis)
-    op = ComputeOp(name, axis, first.axes if first is not None else (), body, place, tag, attrs or {})
+    op = ComputeOp(
+        name, axis, first.axes if first is not None else (), body, place, tag, attrs or {}
+    )
     for e in body:
         _check_reads(name, e, guarded=False)
     for i, e in enumerate(body):
@@ -323,11 +366,16 @@ def _check_components(name: str, first: Reduce, parts: list[Reduce]) -> None:
     """The outputs are all components of one reduction, in order."""
     for other in parts[1:]:
         for what, a, b in (
-            ("combiner", (first.combiner,), (other.combiner,)), ("axes", first.axes, other.axes),
-            ("source", first.sources, other.sources), ("where", (first.where,), (other.where,)),
+            ("combiner", (first.combiner,), (other.combiner,)),
+            ("axes", first.axes, other.axes),
+            ("source", first.sources, other.sources),
+            ("where", (first.where,), (other.where,)),
             ("init", first.init or (), other.init or ()),
-        ):  # fmt: skip
-            if len(a) != len(b) or not all(x is y or (isinstance(x, Expr) and isinstance(y, Expr) and same(x, y)) for x, y in zip(a, b, strict=True)):
+        ):
+            if len(a) != len(b) or not all(
+                x is y or (isinstance(x, Expr) and isinstance(y, Expr) and same(x, y))
+                for x, y in zip(a, b, strict=True)
+            ):
                 raise ExpressionError(
                     f"{name}: its outputs reduce differently: another {what}",
                     hint="return the components of one reduction (te.comm_reducer), or compute two tensors",
@@ -415,12 +463,13 @@ def _argument_names(fcompute: Callable[..., Any], ndim: int, name: str) -> list[
 
 
 def _elementwise(op: str, a: object, b: object) -> Any:
-    from akg_py.ir.expr import _lift
+    from akg_py.ir.expr import lift
 
     tensors = [t for t in (a, b) if isinstance(t, Tensor)]
     if any(isinstance(t, TensorSlice) for t in (a, b)):
         raise ExpressionError(
-            "an element-wise operation needs whole tensors or fully indexed elements", hint="use A + B, or A[i, j] + B[i, j]"
+            "an element-wise operation needs whole tensors or fully indexed elements",
+            hint="use A + B, or A[i, j] + B[i, j]",
         )
     shape: tuple[int, ...] = ()
     for t in tensors:
@@ -430,10 +479,19 @@ def _elementwise(op: str, a: object, b: object) -> Any:
         if not isinstance(operand, Tensor):
             return operand
         own = indices[len(indices) - operand.ndim :]
-        return operand(*(const(0) if n == 1 and i.extent != 1 else i for i, n in zip(own, operand.shape, strict=True)))
+        return operand(
+            *(
+                const(0) if n == 1 and i.extent != 1 else i
+                for i, n in zip(own, operand.shape, strict=True)
+            )
+        )
 
     names = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
-    return compute(shape, lambda *i: _lift(op, element(a, i), element(b, i)), name=f"{tensors[0].name}_{names[op]}")
+    return compute(
+        shape,
+        lambda *i: lift(op, element(a, i), element(b, i)),
+        name=f"{tensors[0].name}_{names[op]}",
+    )
 
 
 def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -444,7 +502,8 @@ def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     for x, y in zip(*padded, strict=True):
         if x != y and 1 not in (x, y):
             raise ExpressionError(
-                f"shapes {list(a)} and {list(b)} don't broadcast", hint="extents, from the last, are equal or 1"
+                f"shapes {list(a)} and {list(b)} don't broadcast",
+                hint="extents, from the last, are equal or 1",
             )
         result.append(y if x == 1 else x)
     return tuple(result)

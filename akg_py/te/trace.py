@@ -15,10 +15,26 @@ from akg_py.errors import AkgError, Place, ScheduleError
 if TYPE_CHECKING:
     from akg_py.te.schedule import Schedule
 
-STAGE_PRIMITIVES = frozenset({
-    "split", "fuse", "reorder", "vectorize", "unroll", "parallel", "bind", "pragma", "pipeline", "tensorize",
-    "compute_at", "compute_inline", "compute_root", "set_scope", "double_buffer", "storage_align",
-})  # fmt: skip
+STAGE_PRIMITIVES = frozenset(
+    {
+        "split",
+        "fuse",
+        "reorder",
+        "vectorize",
+        "unroll",
+        "parallel",
+        "bind",
+        "pragma",
+        "pipeline",
+        "tensorize",
+        "compute_at",
+        "compute_inline",
+        "compute_root",
+        "set_scope",
+        "double_buffer",
+        "storage_align",
+    }
+)
 SCHEDULE_PRIMITIVES = frozenset({"cache_read", "cache_write", "rfactor"})
 
 

@@ -1,6 +1,6 @@
 """layer_norm and gelu as two kernels and as one: bytes through GM and time.
 
-    python tests/benchmarks/fused_row_kernels.py     writes results/fused_row_kernels.md
+python tests/benchmarks/fused_row_kernels.py     writes results/fused_row_kernels.md
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def main() -> None:
     ]
     for shape in SHAPES:
         for l2 in ("warm", "cold"):
-            parts = [tuned_cost(f"{op}:shape={shape},dtype=float16", l2) for op in ("layer_norm", "gelu")]
+            parts = [
+                tuned_cost(f"{op}:shape={shape},dtype=float16", l2) for op in ("layer_norm", "gelu")
+            ]
             one = tuned_cost(f"layer_norm_gelu:shape={shape},dtype=float16", l2)
             two_us = sum(p.microseconds for p in parts)
             two_mb = sum(moved(p) for p in parts) / 1e6

@@ -33,17 +33,29 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def given_config(r: dict[str, str]) -> dict[str, object] | None:
     """The shipped schedule's knobs for a measured plain (BASE) tiling, or None if it can't say it."""
-    if r["template"] != "BASE" or r["trans_a"] != "0" or r["trans_b"] != "0" or r["stepM"] != "1" or r["stepN"] != "1":
+    if (
+        r["template"] != "BASE"
+        or r["trans_a"] != "0"
+        or r["trans_b"] != "0"
+        or r["stepM"] != "1"
+        or r["stepN"] != "1"
+    ):
         return None
     step_a, step_b = int(r["stepKa"]), int(r["stepKb"])
     copies_a, copies_b = int(r["depthA1"]) // step_a, int(r["depthB1"]) // step_b
     if copies_a != copies_b or copies_a not in (1, 2) or r["dbL0A"] != r["dbL0B"]:
         return None
     return {
-        "tile_m": int(r["baseM"]), "tile_n": int(r["baseN"]), "tile_k": int(r["baseK"]), "step_a": step_a,
-        "step_b": step_b, "l1_copies": copies_a, "l0_copies": int(r["dbL0A"]), "l0c_copies": int(r["dbL0C"]),
+        "tile_m": int(r["baseM"]),
+        "tile_n": int(r["baseN"]),
+        "tile_k": int(r["baseK"]),
+        "step_a": step_a,
+        "step_b": step_b,
+        "l1_copies": copies_a,
+        "l0_copies": int(r["dbL0A"]),
+        "l0c_copies": int(r["dbL0C"]),
         "order": "n",
-    }  # fmt: skip
+    }
 
 
 class Knobs(dict):  # type: ignore[type-arg]
@@ -73,7 +85,9 @@ def tilings(data: Path) -> list[tuple[str, float, float]]:
             continue
         text = f"matmul:m={m},n={n},k={k},dtype={DTYPES[r['dtype']]}"
         try:
-            result.append((f"{m} x {n} x {k} {r['dtype']}", simulate(text, config), float(r["median_us"])))
+            result.append(
+                (f"{m} x {n} x {k} {r['dtype']}", simulate(text, config), float(r["median_us"]))
+            )
         except AkgError as e:
             print("skipped", text, str(e).splitlines()[0], file=sys.stderr)
     return result
@@ -89,7 +103,9 @@ def official(data: Path) -> list[tuple[str, float, float]]:
         space = task(text, TARGET).space
         best = np.argsort(space.predict(), kind="stable")[:CANDIDATES]
         ours = min(simulate(text, dict(space.config_at(int(row)))) for row in best)
-        result.append((f"{r['m']} x {r['n']} x {r['k']} {r['dtype']}", ours, float(r["official_us"])))
+        result.append(
+            (f"{r['m']} x {r['n']} x {r['k']} {r['dtype']}", ours, float(r["official_us"]))
+        )
     return result
 
 
@@ -117,11 +133,15 @@ def kendall(pairs: list[tuple[str, float, float]]) -> str:
         ]
         if len(order) >= 3:
             taus.append(sum((x > 0) - (x < 0) for x in order) / len(order))
-    return f"{len(taus)} shapes, median tau {statistics.median(taus):.2f}" if taus else "too few rows"
+    return (
+        f"{len(taus)} shapes, median tau {statistics.median(taus):.2f}" if taus else "too few rows"
+    )
 
 
 def main() -> None:
-    data = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[3] / "shared" / "silicon"
+    data = (
+        Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[3] / "shared" / "silicon"
+    )
     if not (data / "measured_tilings.csv").exists():
         sys.exit(f"no measurements in {data}")
     given, automatic = tilings(data), official(data)
@@ -139,7 +159,10 @@ def main() -> None:
         "",
         "| product | tuned | measured | ratio |",
         "|---|---|---|---|",
-        *(f"| {shape} | {ours:.1f} | {real:.1f} | {ours / real:.2f} |" for shape, ours, real in automatic),
+        *(
+            f"| {shape} | {ours:.1f} | {real:.1f} | {ours / real:.2f} |"
+            for shape, ours, real in automatic
+        ),
         "",
     ]
     print("\n".join(lines[4:6]))

@@ -20,12 +20,22 @@ PEAK = 20 * 8192 * 1.8e9  # flop/s; ascend-hardware notes, section 1.2 (confirme
 SHAPES = ((1024, 2048, 512), (4096, 4096, 4096), (1000, 3000, 520))  # m, n, k
 TRIALS = 200
 NAIVE = {
-    "tile_m": 128, "tile_n": 128, "tile_k": 64, "step_a": 1, "step_b": 1, "l1_copies": 1, "l0_copies": 1, "l0c_copies": 1,
-}  # fmt: skip
+    "tile_m": 128,
+    "tile_n": 128,
+    "tile_k": 64,
+    "step_a": 1,
+    "step_b": 1,
+    "l1_copies": 1,
+    "l0_copies": 1,
+    "l0c_copies": 1,
+}
 STEPS = (
     ("naive tiles, one buffer each", {}),
     ("+ double buffers in L1, L0A, L0B", {"l1_copies": 2, "l0_copies": 2}),
-    ("+ three-stage pipeline", {"l1_copies": 2, "l0_copies": 2, "l0c_copies": 2, "step_a": 2, "step_b": 2}),
+    (
+        "+ three-stage pipeline",
+        {"l1_copies": 2, "l0_copies": 2, "l0c_copies": 2, "step_a": 2, "step_b": 2},
+    ),
 )
 
 
@@ -61,7 +71,10 @@ def main() -> None:
         text = f"matmul:m={m},n={n},k={k},dtype=float16"
         flops = 2.0 * m * n * k
         lines += ["", f"## M={m}, N={n}, K={k}", ""]
-        lines += ["| schedule | tile m x n x k | core us | of peak | with launch | of peak | critical path |", "|---|---|---|---|---|---|---|"]
+        lines += [
+            "| schedule | tile m x n x k | core us | of peak | with launch | of peak | critical path |",
+            "|---|---|---|---|---|---|---|",
+        ]
         for name, change in STEPS:
             lines.append(row(name, text, {**NAIVE, **change}, flops))
         record = akg.tune(text, target=TARGET, trials=TRIALS, database=None)
