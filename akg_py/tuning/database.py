@@ -76,7 +76,7 @@ class Database:
         self._records.setdefault(digest, record)
 
     def best(self, key: str, target: str) -> Record | None:
-        """The fastest record of a workload key on a target; those with checked values come first."""
+        """The fastest record of a workload key on a target; checked values come first."""
         found = [
             r for r in self if r.key == key and r.target == target and r.simulated_us < float("inf")
         ]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from akg_py.cost.space import BoundSpace, Config
 from akg_py.tuning.residual import Residual
 
-POOL = 8_000  # best-ranked rows that the model looks at
+POOL = 4_000  # best-ranked rows that the model looks at
 MAX_LEARN = 500  # measurements that the model learns from
 OPTIMISM = 0.5  # standard deviations by which an unknown config is favoured
 MIN_LEARN = 8  # measurements before the model is asked
@@ -59,23 +59,30 @@ class Proposer:
         rest = self.order[POOL:]
         spread = rest[:: max(1, len(rest) // (POOL // 4))]  # so that it sees every region
         self._pool = np.concatenate([self.order[:POOL], spread])
-        self._row_of = (
-            {tuple(row): n for n, row in enumerate(raw.tolist())} if self.size <= 1 << 16 else None
-        )
         self._raw = raw
+        self._codes = np.zeros(self.size, dtype=np.int64)  # mixed radix: one number per config
+        self._digits: list[dict[object, int]] = []
+        stride = 1
+        for knob, column in zip(self.space.space.knobs, raw.T, strict=True):
+            values, digit = np.unique(column, return_inverse=True)
+            self._codes += digit * stride
+            shown = (knob.values[v] if knob.is_text else int(v) for v in values)
+            self._digits.append({value: n * stride for n, value in enumerate(shown)})
+            stride *= len(values)
+        self._by_code = np.argsort(self._codes, kind="stable")
+        self._sorted_codes = self._codes[self._by_code]
 
     def row_of(self, config: Mapping[str, object]) -> int | None:
         """The row of a config, or None if it isn't feasible."""
-        knobs = self.space.space.knobs
-        try:
-            values = [(k, config[k.name]) for k in knobs]
-            key = tuple(k.values.index(v) if k.is_text else v for k, v in values)
-        except (KeyError, ValueError):
-            return None
-        if self._row_of is not None:
-            return self._row_of.get(key)
-        found = np.flatnonzero((self._raw == np.asarray(key)).all(axis=1))
-        return int(found[0]) if len(found) else None
+        code = 0
+        for knob, digits in zip(self.space.space.knobs, self._digits, strict=True):
+            digit = digits.get(config.get(knob.name))
+            if digit is None:
+                return None
+            code += digit
+        place = int(np.searchsorted(self._sorted_codes, code))
+        found = place < self.size and self._sorted_codes[place] == code
+        return int(self._by_code[place]) if found else None
 
     def propose(self, measured: Mapping[int, float | None], number: int) -> list[int]:
         """Rows of batch `number`, given measured seconds by row (None for a failure).

@@ -8,6 +8,7 @@ milliseconds for hundreds of measurements.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ class Residual:
         targets = (outputs - self.offset) / self.scale
         distance = _distances(inputs, inputs)
         best = -math.inf
+        chosen: NDArray[np.floating[Any]] = np.eye(len(inputs))
         for length in LENGTHS:
             for noise in NOISES:
                 kernel = _matern(distance / length) + noise * np.eye(len(inputs))
@@ -37,12 +39,13 @@ class Residual:
                 likelihood = -0.5 * float(half @ half) - float(np.log(np.diag(factor)).sum())
                 if likelihood > best:
                     best, self.length = likelihood, length
-                    self._factor, self._half = factor, half
+                    self._half, chosen = half, factor
+        self._inverse = np.linalg.inv(chosen)
 
     def predict(self, inputs: Array) -> tuple[Array, Array]:
         """Mean and standard deviation at `inputs` [m, d]."""
         kernel = _matern(_distances(inputs, self.inputs) / self.length)
-        half = np.linalg.solve(self._factor, kernel.T)
+        half = self._inverse @ kernel.T
         mean = self.offset + self.scale * (self._half @ half)
         return mean, self.scale * np.sqrt(np.maximum(1.0 - (half * half).sum(axis=0), 0.0))
 

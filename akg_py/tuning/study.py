@@ -128,6 +128,7 @@ class Search:
         self, space: BoundSpace, study: optuna.Study, proposer: Proposer, sampler: str
     ) -> None:
         self.space, self.study, self.proposer, self.sampler = space, study, proposer, sampler
+        self._distributions = distributions(space)
         self._known = {t.config.digest: t for t in self.trials()}
 
     def trials(self) -> list[Trial]:
@@ -149,14 +150,9 @@ class Search:
         """
         found = []
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if self.sampler != "tpe":  # the kill may have come before the parameters were stored
-                number, place = divmod(trial.number, self.proposer.batch)
-                assert isinstance(self.study.sampler, RankedSampler)
-                rows = self.study.sampler.batch(self.study, number)
-                if place < len(rows):
-                    found.append((trial.number, self.space.config_at(rows[place])))
-            elif len(trial.params) == len(self.space.space.knobs):
-                found.append((trial.number, Config(trial.params)))
+            config = trial.user_attrs.get("config", trial.params)
+            if len(config) == len(self.space.space.knobs):  # else killed while asking
+                found.append((trial.number, Config(config)))
         return found
 
     def ask(self, limit: int) -> list[tuple[int, Config]]:
@@ -169,7 +165,7 @@ class Search:
         while len(asked) < min(limit, self.proposer.batch) and misses < _MAX_MISSES:
             if len(self._known) + len(in_flight) >= self.proposer.size:
                 break
-            trial = self.study.ask(distributions(self.space))
+            trial = self.study.ask(self._distributions)
             config = Config(trial.params)
             known = self._known.get(config.digest)
             if (
@@ -191,16 +187,26 @@ class Search:
         assert isinstance(self.study.sampler, RankedSampler)
         number, place = divmod(len(self.study.get_trials(deepcopy=False)), self.proposer.batch)
         rows = self.study.sampler.batch(self.study, number)
-        asked = []
-        for _ in range(min(limit, max(0, len(rows) - place))):
-            trial = self.study.ask(distributions(self.space))
-            asked.append((trial.number, Config(trial.params)))
-        return asked
+        return [self._start(row) for row in rows[place : place + limit]]
+
+    def _start(self, row: int) -> tuple[int, Config]:
+        """Make a running trial by one entry of the journal (`ask` writes one per knob)."""
+        config = self.space.config_at(row)
+        trial = optuna.trial.create_trial(
+            state=TrialState.RUNNING,
+            params=dict(config),
+            distributions=self._distributions,
+            user_attrs={"config": dict(config)},
+        )
+        storage = self.study._storage
+        trial_id = storage.create_new_trial(self.study._study_id, template_trial=trial)
+        return storage.get_trial_number_from_id(trial_id), config
 
     def tell(self, number: int, config: Config, seconds: float | None, failure: str = "") -> Trial:
         """Store the outcome of a trial in the journal."""
         storage, trial_id = self.study._storage, self._trial_id(number)
-        storage.set_trial_user_attr(trial_id, "config", dict(config))
+        if self.sampler == "tpe":
+            storage.set_trial_user_attr(trial_id, "config", dict(config))
         good = seconds is not None and math.isfinite(seconds) and seconds > 0
         if not good:
             failure = failure or f"its time is {seconds}"
