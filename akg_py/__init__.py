@@ -1,7 +1,7 @@
-"""akg_py: tensor expressions, schedules and tuned kernels for Ascend NPUs, without a board on the desk.
+"""akg_py: tensor expressions, schedules and tuned kernels for Ascend NPUs, without a board.
 
-`te` declares and schedules, `build` compiles for a target, `tune` searches, `tuned` looks up. Everything
-heavy is imported when first used.
+`te` declares and schedules, `build` compiles for a target, `tune` searches, `tuned` looks up.
+Everything heavy is imported when first used.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
+    "TARGETS",
     "AkgError",
     "CapacityError",
     "Cost",
@@ -72,7 +73,6 @@ __all__ = [
     "Schedule",
     "ScheduleError",
     "SpaceError",
-    "TARGETS",
     "Target",
     "Trace",
     "UnsupportedError",

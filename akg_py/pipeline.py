@@ -29,7 +29,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
 
 
 def complete(schedule: Schedule, target: str | Target) -> Schedule:
-    """A copy of `schedule` with the steps that `target` needs and the user left out (marked `auto`)."""
+    """A copy of `schedule` with the steps that `target` needs and it lacks (marked `auto`)."""
     from akg_py.autoschedule import complete_schedule
 
     return complete_schedule(schedule, find_target(target))
@@ -48,8 +48,9 @@ def build(
 
     Args:
         args: every input and every output, in the order of the kernel's parameters.
-        auto: "complete" appends what the target needs (an untouched schedule gets everything), "full"
-            decides also which stages are computed together, False builds exactly what is there.
+        auto: "complete" appends what the target needs (an untouched schedule gets everything),
+            "full" decides also which stages are computed together, False builds exactly what is
+            there.
         inplace: output -> input that may be passed the same array.
 
     Returns:

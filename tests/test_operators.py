@@ -1,7 +1,7 @@
-"""Every shipped operator kind on every target against the oracle: odd, prime, tail-only, tiny, empty shapes.
+"""Every shipped operator kind on every target against the oracle.
 
-Small integers must agree bit for bit where the operator computes exactly on them; random floats within the
-propagated error bound.
+Shapes are odd, prime, tail-only, tiny and empty. Small integers must agree bit for bit where the
+operator computes exactly on them, random floats within the propagated error bound.
 """
 
 from __future__ import annotations

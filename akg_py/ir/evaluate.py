@@ -1,4 +1,4 @@
-"""Values of single operations on numpy scalars and arrays: what each node of an expression computes.
+"""Values of single operations on numpy scalars and arrays: what each expression node computes.
 
 Shared by `interpret` (loop IR) and `te.evaluate` (the language). Every operation yields its dtype's
 value, rounded once; 16-bit floats compute in float32.
@@ -73,7 +73,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
 
 
 def convert(value: Any, dtype: str) -> Any:
-    """`value` as `dtype`, as numpy's astype does (floats round to nearest even, to int truncates)."""
+    """`value` as `dtype`, as numpy's astype: floats round to nearest even, to int truncates."""
     return np.asarray(value).astype(dtypes.numpy_dtype(dtype))[()]
 
 

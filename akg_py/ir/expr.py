@@ -1,7 +1,8 @@
 """Expressions: the constructors that build nodes, and functions over them.
 
-Constructors promote dtypes and fold; index expressions stay canonical (`ir.index`), all others stay as
-they were written. Passes branch on values only through `decide`, and state constraints by `require`.
+Constructors promote dtypes and fold; index expressions stay canonical (`ir.index`), all others
+stay as they were written. Passes branch on values only through `decide` and state constraints by
+`require`.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def negate(e: Expr) -> Expr:
 
 
 def equality(op: str, a: Expr, other: object) -> Any:
-    """`a == other` as an unfolded expression; its truth, for dictionaries, is structural equality."""
+    """`a == other` as an unfolded expression; its truth is structural equality, for dicts."""
     if not isinstance(other, (Expr, int, float)) and not hasattr(other, "as_expr"):
         return NotImplemented
     b = as_expr(other, a.dtype)
@@ -262,7 +263,7 @@ def substitute(e: Expr, mapping: dict[Any, Expr]) -> Expr:
 
 
 def evaluate_index(e: Expr, env: dict[Any, Any]) -> Any:
-    """The value of an index expression or a condition over it, with ints or numpy arrays for its Vars."""
+    """The value of an index expression or condition, with ints or numpy arrays for its Vars."""
     import numpy as np
 
     if isinstance(e, Const):

@@ -1,8 +1,8 @@
 """Index expressions: integers over loop variables, kept canonical by their constructors.
 
-Sums are `Affine` nodes (a constant plus coefficients times atoms), constants fold, and `//`, `%`, min,
-max and comparisons are decided by the static bounds that every `Var` carries. So equal indices meet
-without a prover.
+Sums are `Affine` nodes (a constant plus coefficients times atoms), constants fold, and `//`, `%`,
+min, max and comparisons are decided by the static bounds that every `Var` carries. So equal indices
+meet without a prover.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def bounds(e: Expr) -> tuple[int, int]:
 
 
 def _tighten(e: Affine, lo: int, hi: int) -> tuple[int, int]:
-    """Bounds of a sum with a min or max in it: `r + min(a, b)` is at most both `r + a` and `r + b`."""
+    """Bounds of a sum that has a min or max: `r + min(a, b)` is at most `r + a` and `r + b`."""
     for atom, coef in e.terms:
         if isinstance(atom, Binary) and atom.op in ("min", "max"):
             rest = _affine({a: c for a, c in e.terms if a is not atom}, e.const)
@@ -242,7 +242,7 @@ def _tighten(e: Affine, lo: int, hi: int) -> tuple[int, int]:
 
 
 def _tighten_quotients(e: Affine, lo: int, hi: int) -> tuple[int, int]:
-    """Bounds of a sum with `x // n - y // n` in it, which lies in `(x - y) // n .. ceil((x - y) / n)`."""
+    """Bounds of a sum with `x // n - y // n`: that is in `(x - y) // n .. ceil((x - y) / n)`."""
     quotients = [
         (a, c)
         for a, c in e.terms

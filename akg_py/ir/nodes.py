@@ -160,7 +160,7 @@ class Const(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Var(Expr):
-    """A named integer with inclusive static bounds; two Vars are the same only if they are one object."""
+    """A named integer with inclusive static bounds; Vars are equal only if they are one object."""
 
     name: str
     dtype: str = INDEX
@@ -173,7 +173,7 @@ class Var(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Affine(Expr):
-    """Index sum: `const + sum(coef * atom)`; atoms distinct, no coefficient zero, order of first use."""
+    """Index sum `const + sum(coef * atom)`: distinct atoms in order of first use, no zero coef."""
 
     terms: tuple[tuple[Expr, int], ...]
     const: int
@@ -213,7 +213,7 @@ class Unary(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Select(Expr):
-    """`a if condition else b`. With `guards` set the side not taken is never evaluated (if_then_else)."""
+    """`a if condition else b`; if `guards`, the other side is never evaluated (if_then_else)."""
 
     condition: Expr
     a: Expr

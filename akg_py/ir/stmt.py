@@ -6,13 +6,13 @@
              | Store(buffers, indices, values)     every value is evaluated before any is stored
              | Alloc(buffer, body)                 buffer lives in body, undefined at its start
              | Seq(stmts)
-             | Intrinsic(name, body)               body is the meaning; a target may use its instruction
+             | Intrinsic(name, body)               body is the meaning; targets have instructions
     kind   ::= serial | parallel | vector | unroll | core
-    buffer ::= Buffer(name, shape, dtype, scope, copies)      shape: the static upper bound of its size
+    buffer ::= Buffer(name, shape, dtype, scope, copies)      shape: static upper bounds of its size
 
 Extents and indices are index expressions over the Vars of enclosing loops. A loop over a tail has
-the extent `min(tile, size - start)`; nothing else guards it. `interpret` is the meaning of all this,
-`verify` says what must hold.
+the extent `min(tile, size - start)`; nothing else guards it. `interpret` is the meaning of all
+this, `verify` says what must hold.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Intrinsic(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Func:
-    """A kernel: parameters (inputs and outputs, in call order), body, and which of them are written.
+    """A kernel: parameters (inputs and outputs, in call order), which are written, and the body.
 
     `level` is "loops" after lowering and says which rules of `verify` hold.
     """

@@ -262,11 +262,13 @@ def _region(
         user = placed[consumer.name]
         if not enclosing <= user.enclosing | set(user.loop_var.values()):
             where = stage.attached_to
+            loop = f"{where[0]}.{where[1].name}" if where else "?.?"
             raise ScheduleError(
-                f"{stage.name} is computed at {where[0] if where else '?'}.{where[1].name if where else '?'}, but "
+                f"{stage.name} is computed at {loop}, but "
                 f"{consumer.name} uses it outside of that loop",
                 where=attached_by.get(stage.name) or stage.op.place,
-                hint=f"compute {consumer.name} at the same loop or inside it, or {stage.name} at a loop around both",
+                hint=f"compute {consumer.name} at the same loop or inside it, or {stage.name} at a "
+                "loop around both",
             )
 
         def outside(a: IterVar, user: Placed = user) -> Expr | None:
@@ -504,7 +506,7 @@ class _Emitter:
         return body
 
     def _indices(self, p: Placed, leaf: dict[IterVar, Expr]) -> tuple[Expr, ...]:
-        """Where in its buffer the stage stores: whole tensors at the index, regions from their start."""
+        """Where in its buffer the stage stores: tensors at the index, regions from their start."""
         whole = p.parent is None
         return tuple(
             p.domain.value(a, leaf) + (p.start[a] if whole else 0) for a in p.stage.op.axis

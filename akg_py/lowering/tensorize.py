@@ -37,7 +37,8 @@ def check_tensorize(
         extent = constant_value(extents[a])
         if extent is None:
             raise ScheduleError(
-                f"{stage.name}: can't tensorize {axis.name}: {a.name} has a tail, its extent is {extents[a]}",
+                f"{stage.name}: can't tensorize {axis.name}: {a.name} has a tail, "
+                f"its extent is {extents[a]}",
                 where=place,
                 hint="choose tiles that divide the shape, or leave the tail to another loop",
             )
@@ -47,7 +48,8 @@ def check_tensorize(
     declared = [(n, a.is_reduce) for a, n in theirs if n != 1]
     if kinds != declared:
         raise ScheduleError(
-            f"{stage.name}: can't tensorize {axis.name}: {name} computes {_show(declared)}, the loops are {_show(kinds)}",
+            f"{stage.name}: can't tensorize {axis.name}: {name} computes {_show(declared)}, "
+            f"the loops are {_show(kinds)}",
             where=place,
             hint="split the loops to these extents and order them as the intrinsic does",
         )
@@ -59,7 +61,8 @@ def check_tensorize(
     for mine, its in zip(stage.op.body, intrin.op.body, strict=False):
         if not matcher.match(mine, its):
             raise ScheduleError(
-                f"{stage.name}: can't tensorize {axis.name}: it computes\n    {mine}\n  {name} computes\n    {its}",
+                f"{stage.name}: can't tensorize {axis.name}: it computes\n    {mine}\n"
+                f"  {name} computes\n    {its}",
                 where=place,
                 hint="declare the intrinsic with the same expression",
             )

@@ -1,8 +1,8 @@
 """Tensor intrinsics: a named computation that a target has an instruction for.
 
-`tensorize` checks that a loop nest computes what the intrinsic declares; loop IR then carries its name
-around the nest, which stays as its meaning. Intrinsics are registered by name so that traces can
-refer to them.
+`tensorize` checks that a loop nest computes what the intrinsic declares; loop IR then carries its
+name around the nest, which stays as its meaning. Intrinsics are registered by name so that traces
+can refer to them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class TensorIntrin:
 
     Attributes:
         op: its declaration; inputs are placeholders.
-        instruction: the instruction of the target that computes it, such as `MMAD`; empty leaves the
-            choice to the target.
+        instruction: the instruction of the target that computes it, such as `MMAD`; empty leaves
+            the choice to the target.
     """
 
     name: str
@@ -62,9 +62,10 @@ def find_intrin(intrin: object) -> TensorIntrin:
         return intrin
     if isinstance(intrin, str) and intrin in _REGISTRY:
         return _REGISTRY[intrin]
+    known = ", ".join(sorted(_REGISTRY)) or "none"
     raise ScheduleError(
         f"unknown intrinsic {intrin!r}",
-        hint=f"declare it with te.decl_tensor_intrin; known: {', '.join(sorted(_REGISTRY)) or 'none'}",
+        hint=f"declare it with te.decl_tensor_intrin; known: {known}",
     )
 
 

@@ -77,7 +77,7 @@ abs = _function("abs")
 
 
 def const(value: int | float | bool, dtype: str | None = None) -> Expr:
-    """A constant; dtype int32 (int64 if it must), float32 or bool by the kind of `value` unless given."""
+    """A constant; unless given, dtype is int32 (or int64), float32 or bool by kind of `value`."""
     if dtype is None:
         wide = isinstance(value, int) and not -(1 << 31) <= value < 1 << 31
         return make_const(value, "int64") if wide else as_expr(value)
@@ -226,7 +226,8 @@ def _reduction(name: str) -> Callable[..., Expr]:
     reducer.__name__ = name
     reducer.__doc__ = f"""{name} of `expr` over `axis` (one reduce axis, or a tuple of them).
 
-    16-bit floats accumulate in float32 and round once; `where` skips points, `init` replaces the identity.
+    16-bit floats accumulate in float32 and round once. `where` skips points, `init` replaces the
+    identity.
     """
     return reducer
 
@@ -240,12 +241,12 @@ def comm_reducer(
     """Make a commutative, associative reduction of your own.
 
     Args:
-        fcombine: (lhs, rhs) -> combined; for several components both are tuples and so is the result.
+        fcombine: (lhs, rhs) -> combined; for several components all three are tuples.
         fidentity: dtype (or dtypes) -> identity element(s).
 
     Returns:
-        A function (expr or tuple of exprs, axis, where=None, init=None) -> expression or tuple. With a
-        second argument that is no axis it combines its two arguments.
+        A function (expr or tuple of exprs, axis, where=None, init=None) -> expression or tuple.
+        With a second argument that is no axis it combines its two arguments.
     """
     combiners: dict[tuple[str, ...], Combiner] = {}
 
@@ -259,7 +260,8 @@ def comm_reducer(
             identities = (identity,) if single else tuple(identity)
             if len(results) != len(kinds) or len(identities) != len(kinds):
                 raise ExpressionError(
-                    f"{name}: {len(kinds)} components, but its function gives {len(results)}, its identity {len(identities)}",
+                    f"{name}: {len(kinds)} components, but its function gives {len(results)}, "
+                    f"its identity {len(identities)}",
                     hint="both give one value per component",
                 )
             combiners[kinds] = Combiner(
@@ -331,9 +333,9 @@ __all__ = [
     "isinf",
     "isnan",
     "log",
-    "log10",
     "log1p",
     "log2",
+    "log10",
     "logical_not",
     "max",
     "max_value",

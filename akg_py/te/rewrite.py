@@ -1,4 +1,4 @@
-"""Primitives that rewrite the graph: cache_read, cache_write, rfactor, as functions of the state."""
+"""Primitives that rewrite the graph (cache_read, cache_write, rfactor), as functions of state."""
 
 from __future__ import annotations
 
@@ -49,9 +49,10 @@ def cache_read(
         )
     for name in readers:
         if source not in state.stage(name).reads():
+            read = ", ".join(t.name for t in state.stage(name).reads()) or "nothing"
             raise ScheduleError(
                 f"cache_read of {label}: {name} doesn't read it",
-                hint=f"it reads {', '.join(t.name for t in state.stage(name).reads()) or 'nothing'}",
+                hint=f"it reads {read}",
             )
     name = _unique_stage(state, f"{label}.{scope}")
     axis = tuple(make_axis(f"ax{n}", extent) for n, extent in enumerate(source.shape))
@@ -195,7 +196,7 @@ def rfactor(
         )
     factored = make_axis(leaf.name, leaf.extent)
     spatial = tuple(make_axis(f"{a.name}.r", a.extent) for a in op.axis)
-    axis = spatial[:position] + (factored,) + spatial[position:]
+    axis = (*spatial[:position], factored, *spatial[position:])
     others = {
         a: make_axis(a.name, a.extent, "reduce", a.lo)
         for a in stage.leaves
@@ -235,7 +236,7 @@ def rfactor(
     rf_op = _make(name, axis, inner_axes, body, op)
     rf = StageState(name, tuple(rf_op.outputs), rf_op, axis + inner_axes, scope=stage.scope)
     final = make_axis(f"{leaf.name}.v", leaf.extent, "reduce")
-    index = op.axis[:position] + (final,) + op.axis[position:]
+    index = (*op.axis[:position], final, *op.axis[position:])
     loads = tuple(Load(t, index, t.dtype) for t in rf.outputs)
     final_body = tuple(
         Reduce(combiner, loads, (final,), None, reduces[0].init, i, r.dtype)

@@ -1,9 +1,9 @@
 """Schedules: how the stages of a graph are computed. TVM's names, checked at the call.
 
-`Schedule` is the one mutable object. Each primitive checks, computes a new `ScheduleState`, replaces
-the old one and appends one `Step`; a primitive that fails changes nothing. Primitives of a stage are
-methods of `Stage`: loops (split ... reorder), placement (compute_at ... set_scope), annotation
-(vectorize ... pragma); those that rewrite the graph are methods of `Schedule`.
+`Schedule` is the one mutable object. Each primitive checks, computes a new `ScheduleState`,
+replaces the old one and appends one `Step`; a primitive that fails changes nothing. Primitives of a
+stage are methods of `Stage`: loops (split ... reorder), placement (compute_at ... set_scope),
+annotation (vectorize ... pragma); those that rewrite the graph are methods of `Schedule`.
 """
 
 from __future__ import annotations
@@ -163,9 +163,8 @@ class Schedule:
                 where = "inline"
             leaves = " ".join(_show_axis(s, a) for a in s.leaves)
             scope = f" in {s.scope}" if s.scope else ""
-            lines.append(
-                f"{s.name}: {leaves}{scope}{f' x {s.copies}' if s.copies > 1 else ''} {where}".rstrip()
-            )
+            copies = f" x {s.copies}" if s.copies > 1 else ""
+            lines.append(f"{s.name}: {leaves}{scope}{copies} {where}".rstrip())
         return "\n".join(lines) + "\n\n" + str(self.trace)
 
     # ------------------------------------------------------------ recording
@@ -199,8 +198,9 @@ class Schedule:
     def cache_write(self, tensor: Any, scope: str) -> Any:
         """Compute the stage of `tensor` in memory `scope`; the stage itself becomes the copy out.
 
-        Before: `C[i] = f(i)`; after: `C.L0C[i] = f(i); C[i] = C.L0C[i]`. Loops over data axes stay with
-        the copy, reduce axes (with their splits) move to the new stage. Returns the new tensor(s).
+        Before: `C[i] = f(i)`; after: `C.L0C[i] = f(i); C[i] = C.L0C[i]`. Loops over data axes stay
+        with the copy, reduce axes (with their splits) move to the new stage. Returns the new
+        tensor(s).
         """
         given = tuple(tensor) if isinstance(tensor, (list, tuple)) else (tensor,)
         tensors = [self.tensor(t) if isinstance(t, str) else t for t in given]
@@ -319,8 +319,8 @@ class Stage:
     ) -> tuple[IterVar, IterVar]:
         """Split a loop in two: chunks of `factor` iterations, or `nparts` chunks.
 
-        Before: `for i in n`; after: `for i.outer in ceil(n / factor): for i.inner in factor`. The last
-        chunk is shorter when `factor` does not divide n. Returns (outer, inner).
+        Before: `for i in n`; after: `for i.outer in ceil(n / factor): for i.inner in factor`. The
+        last chunk is shorter when `factor` does not divide n. Returns (outer, inner).
         """
         axis = self._axis(parent, "split")
         if (factor is None) == (nparts is None):
@@ -356,12 +356,13 @@ class Stage:
         return xo, yo, xi, yi
 
     def fuse(self, *axes: IterVar | str) -> IterVar:
-        """Make one loop of neighbouring loops, given outermost first; without arguments, of nothing."""
+        """Make one loop of neighbours, given outermost first; of none, a loop of extent 1."""
         leaves = [self._axis(a, "fuse") for a in axes]
         order = [self._state.leaves.index(a) for a in leaves]
         if order != list(range(order[0], order[0] + len(order))) if order else False:
             raise self._error(
-                f"can't fuse {', '.join(a.name for a in leaves)}: only neighbouring loops, outermost first, can be fused",
+                f"can't fuse {', '.join(a.name for a in leaves)}: only neighbouring loops, "
+                "outermost first, can be fused",
                 "reorder them first",
             )
         state, fused = fuse_axes(self._schedule._state, self._state, leaves)
@@ -387,7 +388,8 @@ class Stage:
             )
             word = "parallelize" if verb == "parallel" else verb
             raise self._error(
-                f"can't {word} {leaf.name}: it is a reduce axis, and its iterations write the same element",
+                f"can't {word} {leaf.name}: it is a reduce axis, and its iterations write the same "
+                "element",
                 f"{word} {others}, or rfactor {leaf.name} first",
             )
         mark = replace(self._state.mark(leaf), kind=kind, place=find_place())
@@ -427,7 +429,7 @@ class Stage:
         )
 
     def pipeline(self, axis: IterVar | str, stages: int) -> None:
-        """Keep `stages` copies of every stage attached at or under this loop, so that iterations overlap."""
+        """Keep `stages` copies of stages attached at or under this loop, to overlap iterations."""
         leaf = self._axis(axis, "pipeline")
         if not isinstance(stages, int) or isinstance(stages, bool) or stages < 1:
             raise self._error(
@@ -438,7 +440,7 @@ class Stage:
         self._update(self._state.with_mark(leaf, mark), "pipeline", leaf.name, stages)
 
     def tensorize(self, axis: IterVar | str, intrin: object) -> None:
-        """Compute this loop and those inside by an intrinsic; lowering checks that it computes the same.
+        """Compute this loop and those inside by an intrinsic; lowering checks that both are equal.
 
         Args:
             intrin: from `te.decl_tensor_intrin`, or the name of one.
@@ -493,7 +495,8 @@ class Stage:
         while at is not None and at.attached_to is not None:
             if at.attached_to[0] == self.name:
                 raise self._error(
-                    f"can't compute {self.name} at {target.name}: that is computed inside {self.name}",
+                    f"can't compute {self.name} at {target.name}: that is computed inside "
+                    f"{self.name}",
                     "attach it to a stage outside",
                 )
             at = state.stage(at.attached_to[0])
@@ -528,13 +531,13 @@ class Stage:
         self._update(replace(self._state, attach=None), "compute_root")
 
     def set_scope(self, scope: str) -> None:
-        """Put the stage's result into memory `scope` of the target (`UB`, `L1`, `L0C` ... or `global`)."""
+        """Put the stage's result into memory `scope`: `UB`, `L1`, `L0C` ... or `global`."""
         if self._state.is_output and scope != "global":
             raise self._error(f"can't put an output into {scope}", f"cache_write it to {scope}")
         self._update(replace(self._state, scope=str(scope)), "set_scope", str(scope))
 
     def double_buffer(self) -> None:
-        """Keep two copies of the stage's result, so that filling one overlaps with using the other."""
+        """Keep two copies of the stage's result: filling one overlaps with using the other."""
         if self._state.is_output:
             raise self._error(
                 "can't double-buffer an output", "cache_write it and double-buffer the cache"

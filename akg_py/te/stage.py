@@ -1,6 +1,7 @@
 """State of a schedule: frozen values, one per stage, that primitives replace and lowering reads.
 
-A stage starts with its root axes; `relations` derive new axes from them, `leaves` is the loop order.
+A stage starts with its root axes; `relations` derive new axes from them, `leaves` is the order of
+the loops.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ INLINE = "inline"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
-    """`parent` in chunks of `factor` (or in `nparts` chunks): outer counts chunks, inner runs in one."""
+    """`parent` in chunks of `factor`, or in `nparts` chunks: outer counts, inner runs in one."""
 
     parent: IterVar
     outer: IterVar
@@ -73,7 +74,7 @@ class StageState:
     leaves: tuple[IterVar, ...]
     relations: tuple[Relation, ...] = ()
     marks: Mapping[IterVar, LoopMark] = field(default_factory=dict)
-    attach: None | str | tuple[str, IterVar] = None
+    attach: str | tuple[str, IterVar] | None = None
     scope: str = ""
     copies: int = 1
     align: tuple[int, int, int] | None = None
@@ -127,7 +128,7 @@ class ScheduleState:
         self, new: StageState, before: str | None = None, after: str | None = None
     ) -> ScheduleState:
         at = [s.name for s in self.stages].index(before or after or "") + (after is not None)
-        return replace(self, stages=self.stages[:at] + (new,) + self.stages[at:])
+        return replace(self, stages=(*self.stages[:at], new, *self.stages[at:]))
 
     def producer(self, tensor: Tensor) -> StageState | None:
         """The stage that stands for `tensor`; None for an input."""

@@ -37,7 +37,7 @@ from akg_py.ir.expr import (
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IterVar(Var):
-    """An axis: a Var that runs over `[lo, lo + extent)`; kind is spatial, reduce or opaque (tensorized)."""
+    """An axis: a Var over `[lo, lo + extent)`; kind: spatial, reduce or opaque (tensorized)."""
 
     extent: int = 0
     kind: str = "spatial"
@@ -75,7 +75,7 @@ class PlaceholderOp:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ComputeOp:
-    """Elements of one or several outputs of one shape, as expressions over `axis` and `reduce_axis`."""
+    """Elements of outputs of one shape, as expressions over `axis` and `reduce_axis`."""
 
     name: str
     axis: tuple[IterVar, ...]
@@ -307,8 +307,8 @@ def compute(
 
     Args:
         shape: extents, a tuple of ints or one int.
-        fcompute: takes one argument per dimension; returns an expression, a reduction, or a tuple of
-            them (then a tuple of tensors is returned).
+        fcompute: takes one argument per dimension; returns an expression, a reduction, or a tuple
+            of them (then a tuple of tensors is returned).
         name: used in listings, traces and errors.
     """
     extents = check_shape(shape, name)
@@ -344,7 +344,8 @@ def make_op(
             if any(isinstance(node, Reduce) for node in walk(inner)):
                 raise ExpressionError(
                     f"{name}: a reduction stands inside another expression",
-                    hint="reductions are only allowed at the top: compute it as a tensor of its own",
+                    hint="reductions are only allowed at the top: compute it as a tensor of its "
+                    "own",
                 )
     first = reduces[0] if reduces else None
     if first is not None:
@@ -378,11 +379,14 @@ def _check_components(name: str, first: Reduce, parts: list[Reduce]) -> None:
             ):
                 raise ExpressionError(
                     f"{name}: its outputs reduce differently: another {what}",
-                    hint="return the components of one reduction (te.comm_reducer), or compute two tensors",
+                    hint="return the components of one reduction (te.comm_reducer), or compute two "
+                    "tensors",
                 )
-    if [e.index for e in parts] != list(range(len(first.sources))):
+    returned = [e.index for e in parts]
+    if returned != list(range(len(first.sources))):
         raise ExpressionError(
-            f"{name}: it returns components {[e.index for e in parts]} of a reduction that has {len(first.sources)}",
+            f"{name}: it returns components {returned} of a reduction that has "
+            f"{len(first.sources)}",
             hint="return all components, in order",
         )
 
@@ -397,13 +401,16 @@ def _check_scope(name: str, e: Expr, axis: tuple[IterVar, ...]) -> None:
     for part, known in parts:
         for v in free_vars(part) - known:
             if isinstance(v, IterVar):
+                home = "reduction over it" if v.is_reduce else "tensor it belongs to"
                 raise ExpressionError(
-                    f"{name}: axis {v.name} is used outside of the {'reduction over it' if v.is_reduce else 'tensor it belongs to'}",
-                    hint="use the arguments of the function, and reduce axes inside te.sum(..., axis=)",
+                    f"{name}: axis {v.name} is used outside of the {home}",
+                    hint="use the arguments of the function, and reduce axes inside "
+                    "te.sum(..., axis=)",
                 )
             raise UnsupportedError(
                 f"{name}: the scalar variable {v.name} has no value",
-                hint=f"pass a scalar as a tensor: {v.name} = te.placeholder((), dtype), read by {v.name}()",
+                hint=f"pass a scalar as a tensor: {v.name} = te.placeholder((), dtype), "
+                f"read by {v.name}()",
             )
 
 
@@ -425,7 +432,8 @@ def _check_reads(name: str, e: Expr, guarded: bool) -> None:
             lo, hi = bounds(index) if is_index(index) else (0, 0)
             if (lo < 0 or hi >= extent) and extent > 0 and not _has_empty_axis(e):
                 raise ExpressionError(
-                    f"{name}: {e} reads index {lo if lo < 0 else hi} of dimension {dim}, which has extent {extent}",
+                    f"{name}: {e} reads index {lo if lo < 0 else hi} of dimension {dim}, "
+                    f"which has extent {extent}",
                     hint="guard the read with te.if_then_else(condition, ..., value)",
                 )
     for child in children(e):

@@ -1,5 +1,7 @@
-"""Traces: the steps of a schedule as data. They print as the calls that made them, parse back from that
-text (`ast`, never `eval`), convert to JSON and replay on an equal graph.
+"""Traces: the steps of a schedule as data.
+
+They print as the calls that made them, parse back from that text (`ast`, never `eval`), convert to
+JSON and replay on an equal graph.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ SCHEDULE_PRIMITIVES = frozenset({"cache_read", "cache_write", "rfactor"})
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One primitive: names and plain values only. `auto` marks what schedule completion appended."""
+    """One primitive: names and plain values only. `auto` marks what completion appended."""
 
     primitive: str
     stage: str

@@ -32,7 +32,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def given_config(r: dict[str, str]) -> dict[str, object] | None:
-    """The shipped schedule's knobs for a measured plain (BASE) tiling, or None if it can't say it."""
+    """Knobs of the shipped schedule for a measured plain (BASE) tiling; None if it has none."""
     if (
         r["template"] != "BASE"
         or r["trans_a"] != "0"
@@ -112,14 +112,16 @@ def official(data: Path) -> list[tuple[str, float, float]]:
 def errors(pairs: list[tuple[str, float, float]]) -> str:
     ratios = [abs(ours / real - 1) for _, ours, real in pairs]
     within = sum(r <= 0.2 for r in ratios) / len(ratios)
+    quotient = statistics.median(ours / real for _, ours, real in pairs)
     return (
-        f"{len(pairs)} rows: MAPE {statistics.mean(ratios):.1%}, median error {statistics.median(ratios):.1%}, "
-        f"within 20 %: {within:.0%}, median of simulated / measured {statistics.median(o / r for _, o, r in pairs):.2f}"
+        f"{len(pairs)} rows: MAPE {statistics.mean(ratios):.1%}, "
+        f"median error {statistics.median(ratios):.1%}, within 20 %: {within:.0%}, "
+        f"median of simulated / measured {quotient:.2f}"
     )
 
 
 def kendall(pairs: list[tuple[str, float, float]]) -> str:
-    """Median tau over shapes, of pairs whose measured times differ by more than the noise of 3 %."""
+    """Median tau over shapes, of pairs whose measured times differ by more than 3 % (the noise)."""
     shapes: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for shape, ours, real in pairs:
         shapes[shape].append((ours, real))
@@ -148,14 +150,18 @@ def main() -> None:
     lines = [
         "# The device model against a real Ascend 910B3: matrix products",
         "",
-        "Command: `python tests/benchmarks/silicon_matmul.py`. Times in us, L2 warm; data: `measured_tilings.csv`, "
-        "`measured_official.csv`. Nothing is fitted in this table; the constants come from the device study.",
+        "Command: `python tests/benchmarks/silicon_matmul.py`. Times in us, L2 warm; data: "
+        "`measured_tilings.csv`, `measured_official.csv`. Nothing is fitted in this table; the "
+        "constants come from the device study.",
         "",
-        f"* Given tilings (plain kernel, buffers as measured): {errors(given)}; ranking: {kendall(given)}.",
-        f"* Automatic tilings (unknown; the best of our {CANDIDATES} closed-form favourites instead): {errors(automatic)}.",
+        f"* Given tilings (plain kernel, buffers as measured): {errors(given)}; "
+        f"ranking: {kendall(given)}.",
+        f"* Automatic tilings (unknown; the best of our {CANDIDATES} closed-form favourites "
+        f"instead): {errors(automatic)}.",
         "",
-        "The second line holds what a plain kernel cannot do: CANN splits long reductions over cores (K above about",
-        "8,000 with few blocks) and rewrites operands with odd rows first; neither is built yet.",
+        "The second line holds what a plain kernel cannot do: CANN splits long reductions over",
+        "cores (K above about 8,000 with few blocks) and rewrites operands with odd rows first;",
+        "neither is built yet.",
         "",
         "| product | tuned | measured | ratio |",
         "|---|---|---|---|",

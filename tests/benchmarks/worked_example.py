@@ -1,9 +1,9 @@
-"""The worked example of Ascend tutorials: one fp16 product, untuned to tuned, on the simulated 910B3.
+"""The worked example of Ascend tutorials: one fp16 product, untuned to tuned, on a 910B3.
 
     python tests/benchmarks/worked_example.py        writes results/worked_example.md
 
-Share of peak counts the true flops (2 M N K) against 20 cores x 8192 flop/cycle x 1.8 GHz, once over
-the time inside the cores and once with the launch.
+Share of peak counts the true flops (2 M N K) against 20 cores x 8192 flop/cycle x 1.8 GHz, once
+over the time inside the cores and once with the launch.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def row(name: str, text: str, config: dict[str, object], flops: float) -> str:
     path = ", ".join(f"{pipe} {cycles / total:.0%}" for pipe, cycles in parts)
     tiles = f"{config.get('tile_m')} x {config.get('tile_n')} x {config.get('tile_k')}"
     return (
-        f"| {name} | {tiles} | {core * 1e6:.1f} | {flops / core / PEAK:.0%} | {cost.microseconds:.1f} "
-        f"| {flops / cost.seconds / PEAK:.0%} | {path} |"
+        f"| {name} | {tiles} | {core * 1e6:.1f} | {flops / core / PEAK:.0%} "
+        f"| {cost.microseconds:.1f} | {flops / cost.seconds / PEAK:.0%} | {path} |"
     )
 
 
@@ -64,15 +64,16 @@ def main() -> None:
         "# fp16 matrix product on a simulated Ascend 910B3, untuned to tuned",
         "",
         "Command: `python tests/benchmarks/worked_example.py` "
-        f"({TRIALS} trials a shape, seed 0, L2 warm). Times in us; `core` is the time inside the cores, "
-        "`launch` adds the launch of 5.7 us.",
+        f"({TRIALS} trials a shape, seed 0, L2 warm). Times in us; `core` is the time inside the "
+        "cores, `launch` adds the launch of 5.7 us.",
     ]
     for m, n, k in SHAPES:
         text = f"matmul:m={m},n={n},k={k},dtype=float16"
         flops = 2.0 * m * n * k
         lines += ["", f"## M={m}, N={n}, K={k}", ""]
         lines += [
-            "| schedule | tile m x n x k | core us | of peak | with launch | of peak | critical path |",
+            "| schedule | tile m x n x k | core us | of peak | with launch | of peak "
+            "| critical path |",
             "|---|---|---|---|---|---|---|",
         ]
         for name, change in STEPS:
@@ -91,20 +92,21 @@ DISCUSSION = """
 
 Practitioners report about 30 % of peak untuned and 70-80 % tuned.
 
-* The large product agrees with silicon at both ends. With one buffer everywhere, loads, L1-to-L0 moves
-  and the cube run one after the other: 22 %. Double buffers alone gain little here, because chunks of
-  64 along k cost the scalar unit 900 cycles of issue each (two loads of `s_load` = 450 cycles, device
-  study of matmul, section 4), more than the cube needs for them; fewer, larger L1 chunks (the pipeline
-  row) and larger blocks lift that. Tuned, 93 % of peak inside the cores: CANN's own tiling measures
-  93 % on a 910B3 for 4096 x 6144 x 4096 (755.7 us, `measured_official.csv`), with warm L2 and launches
-  back to back as here. 70-80 % is what profiles of whole models show (ascend-hardware notes, section
-  2.3), where operands are cold and the clock drops; the model has neither in this table.
+* The large product agrees with silicon at both ends. With one buffer everywhere, loads, L1-to-L0
+  moves and the cube run one after the other: 22 %. Double buffers alone gain little here, because
+  chunks of 64 along k cost the scalar unit 900 cycles of issue each (two loads of `s_load` = 450
+  cycles, device study of matmul, section 4), more than the cube needs for them; fewer, larger L1
+  chunks (the pipeline row) and larger blocks lift that. Tuned, 93 % of peak inside the cores:
+  CANN's own tiling measures 93 % on a 910B3 for 4096 x 6144 x 4096 (755.7 us,
+  `measured_official.csv`), with warm L2 and launches back to back as here. 70-80 % is what profiles
+  of whole models show (ascend-hardware notes, section 2.3), where operands are cold and the clock
+  drops; the model has neither in this table.
 * The small product stays at 64 % inside the cores and 43 % with the launch. It is 7.3 us of work at
-  peak: the launch costs 5.7 us, the first loads and the last way out of L0C cannot be hidden, and the
-  blocks do not divide by 20 cores. No schedule of one kernel can change that.
-* Tails cost in MTE2: 1000 x 3000 x 520 has rows of 1040 and 6000 bytes. Neither is a multiple of 512 B
-  (the packet) and 6000 is not one of 32 B, for which the model charges 1.9 times the load; CANN avoids
-  that with a conversion pass, which is not modelled yet.
+  peak: the launch costs 5.7 us, the first loads and the last way out of L0C cannot be hidden, and
+  the blocks do not divide by 20 cores. No schedule of one kernel can change that.
+* Tails cost in MTE2: 1000 x 3000 x 520 has rows of 1040 and 6000 bytes. Neither is a multiple of
+  512 B (the packet) and 6000 is not one of 32 B, for which the model charges 1.9 times the load;
+  CANN avoids that with a conversion pass, which is not modelled yet.
 """.strip().splitlines()
 
 if __name__ == "__main__":
