@@ -102,11 +102,12 @@ class CubeSelector:
             else const(1)
         )
         dtype = a.source.dtype
+        own = tuple(f.var for f in keep)
         out.append(
             ins.mmad(
                 self._fractal_address(c, store.indices, (m_var, n_var)),
-                self._operand_address(a),
-                self._operand_address(b),
+                self._operand_address(self.tiles[id(a.source)], a.indices, own),
+                self._operand_address(self.tiles[id(b.source)], b.indices, own),
                 m_loop.extent if m_loop else 1,
                 n_loop.extent if n_loop else 1,
                 k_loop.extent if k_loop else 1,
@@ -117,10 +118,20 @@ class CubeSelector:
             )
         )
 
-    def _operand_address(self, load: Load) -> Expr:
-        tile = self.tiles[id(load.source)]
+    def _operand_address(
+        self, tile: Tile, indices: tuple[Expr, ...], loop_vars: tuple[Var | None, ...]
+    ) -> Expr:
+        """Address of an operand in L0, which is loaded and used as a whole."""
+        for index in indices[-2:]:
+            start = _without(index, loop_vars)
+            if not (isinstance(start, Const) and start.value == 0):
+                raise UnsupportedError(
+                    f"{tile.buffer.name}: a part of a tile in {tile.buffer.scope}, from {start}",
+                    where=tile.origin.place if tile.origin else None,
+                    hint="load and use operands in L0 whole: attach them where the cube's loops begin",
+                )
         e: Expr = tile.base
-        for index, stride in zip(load.indices[:-2], tile.strides, strict=True):
+        for index, stride in zip(indices[:-2], tile.strides, strict=True):
             e = e + index * stride
         return e
 
@@ -196,9 +207,7 @@ class CubeSelector:
         rows = loops[r_var].extent if r_var is not None else const(1)
         cols = loops[c_var].extent if c_var is not None else const(1)
         src_address = self._fractal_address(src, source.indices, (r_var, c_var))
-        dst_address: Expr = dst.base
-        for index, stride in zip(store.indices[:-2], dst.strides, strict=True):
-            dst_address = dst_address + index * stride
+        dst_address = self._operand_address(dst, store.indices, (r_var, c_var))
         transposed = id(store.buffers[0]) in self.transposed
         load = ins.load_a if scope == "L0A" else ins.load_b
         first, second = (cols, rows) if transposed else (rows, cols)

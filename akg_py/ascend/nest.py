@@ -62,7 +62,7 @@ def find_nest(s: Stmt) -> Nest | None:
                 if init is None or update is None or init.init or update.init:
                     return None
                 same_buffers = init.store.buffers == update.store.buffers
-                if repeated_loops(loops + update.loops, update.store):
+                if _is_interleaved(loops + update.loops, update.store):
                     return None
                 if (
                     not same_buffers
@@ -87,6 +87,14 @@ def repeated_loops(loops: list[For], store: Store) -> list[For]:
                 found.append(f)
                 break
     return found
+
+
+def _is_interleaved(loops: list[For], store: Store) -> bool:
+    """Whether data and reduce loops can't be told apart: they are fused, or bound each other."""
+    index_vars = {v for i in store.indices for v in free_vars(i)}
+    bound = {v for f in loops if f.var in index_vars for v in free_vars(f.extent)}
+    reduce_vars = {f.var for f in loops} - index_vars
+    return bool(repeated_loops(loops, store) or bound & reduce_vars)
 
 
 def is_empty(nest: Nest) -> bool:

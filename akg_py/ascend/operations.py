@@ -262,7 +262,9 @@ class TileOperations:
                 Var("block", "int32", 0, BLOCK // es - 1), const(BLOCK // es), BLOCK // es
             )
             dst = TileRef(tile, spread.address + element.var * es, ref.dtype)
+            on_scalar, self.on_scalar = self.on_scalar, True
             self._op("VCOPY", ref.dtype, [dst, ref], [*used, element])
+            self.on_scalar = on_scalar
             return spread
         out = self.out
         for a in loops:

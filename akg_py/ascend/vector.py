@@ -34,23 +34,22 @@ class VectorSelector(ExpressionSelector):
                     f"the vector unit has no {b.dtype}", "cast to float32, float16 or int32"
                 )
         index_vars = {v for i in store.indices for v in free_vars(i)}
+        ragged = self._governing(axes)
+        if init is not None and ragged:  # data loops, then the start value, then the other loops
+            data = [a for a in axes if a.var in index_vars]
+            self.out = self._scalar_loops([a for a in ragged if a in data])
+            self._element_wise([a for a in data if a not in ragged], init)
+            init, ragged_left = None, [a for a in ragged if a not in data]
+        else:
+            ragged_left = ragged
+        self.out = self._scalar_loops(ragged_left)
+        axes = [a for a in axes if a not in ragged]
+        if not any(self._reads(v, b) for v in store.values for b in store.buffers):
+            self._element_wise(axes, store)
+            return self.nodes
         data = [a for a in axes if a.var in index_vars]
         reduce = [a for a in axes if a.var not in index_vars]
-        body = self._outside(data)
-        if not any(self._reads(v, b) for v in store.values for b in store.buffers):
-            self.out = body
-            self._element_wise([a for a in axes if a not in self._governing(data)], store)
-            return self.nodes
-        data = [a for a in data if a not in self._governing(data)]
-        by_parts = len(store.buffers) == 1 and self._reduction_parts(store) is not None
-        ragged = self._governing(reduce)
-        self.out = body
-        if ragged and init is not None:
-            self._element_wise(data, init)
-            init = None
-        self.out = self._outside(reduce, body)
-        reduce = [a for a in reduce if a not in ragged]
-        if by_parts:
+        if len(store.buffers) == 1 and self._reduction_parts(store) is not None:
             self._reduction(store, init, data, reduce)
         else:
             self._element_by_element(store, init, data, reduce)
@@ -60,15 +59,6 @@ class VectorSelector(ExpressionSelector):
     def _governing(axes: list[Axis]) -> list[Axis]:
         """Axes that the extent of another one depends on: they stay loops around the rest."""
         return [a for a in axes if any(depends_on(b.extent, a.var) for b in axes if b is not a)]
-
-    def _outside(self, axes: list[Axis], body: list[Node] | None = None) -> list[Node]:
-        """Emit the governing axes as loops; the body to go on in."""
-        body = self.nodes if body is None else body
-        for a in self._governing(axes):
-            loop = Loop(a.var, a.extent, origin=self.origin)
-            body.append(loop)
-            body = loop.body
-        return body
 
     @staticmethod
     def _reads(e: Expr, buffer: Buffer) -> bool:

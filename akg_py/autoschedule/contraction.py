@@ -245,6 +245,8 @@ def _stage_operands(
         producer = s.state.producer(tensor)
         if producer is not None and producer.scope == "L1":
             staged = tensor
+            if producer.attach is None:
+                s[staged].compute_at(stage, loops[0])
         else:
             staged = s.cache_read(tensor, "L1", [acc])
             s[staged].compute_at(stage, loops[0])

@@ -351,7 +351,9 @@ def _stage_inputs(s: Schedule, members: list[str], name: str, core: IterVar, til
             ):
                 readers.setdefault(t, []).append(m)
             elif producer.is_inline and producer.name not in todo:
-                todo.append(producer.name)
+                users = _through_inline(s.state, producer)
+                if all(u.name in members for u in users):  # else others would read the copy too
+                    todo.append(producer.name)
     for t, users in readers.items():
         if t.ndim == 0:
             continue
