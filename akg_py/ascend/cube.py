@@ -1,7 +1,7 @@
 """Selection for the cube: tiles into L1 and L0, the contraction, the way out of L0C.
 
-The initialising store of an accumulator becomes MMAD's init flag: it holds in the first iteration of
-all reduce loops since the initialisation.
+The initialising store of an accumulator becomes MMAD's init flag: it holds in the first iteration
+of all reduce loops since the initialisation.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class CubeSelector:
             raise self._unsupported(
                 store,
                 f"no cube instruction computes {store.values[0]}",
-                "L0C holds sums of products of an operand in L0A and one in L0B; other stages belong into UB",
+                "L0C holds sums of products of an operand in L0A and one in L0B; other stages "
+                "belong into UB",
             )
         a, b = product
         m_var, n_var = _last_vars(store.indices, nest)
@@ -128,7 +129,8 @@ class CubeSelector:
                 raise UnsupportedError(
                     f"{tile.buffer.name}: a part of a tile in {tile.buffer.scope}, from {start}",
                     where=tile.origin.place if tile.origin else None,
-                    hint="load and use operands in L0 whole: attach them where the cube's loops begin",
+                    hint="load and use operands in L0 whole: attach them where the cube's loops "
+                    "begin",
                 )
         e: Expr = tile.base
         for index, stride in zip(indices[:-2], tile.strides, strict=True):
@@ -148,7 +150,8 @@ class CubeSelector:
         for what, index, unit in (("row", row, 16), ("column", col, c0)):
             if not is_multiple(index, unit):
                 raise UnsupportedError(
-                    f"{tile.buffer.name}: {what} {index} of a tile in {tile.buffer.scope} is not a multiple of {unit}",
+                    f"{tile.buffer.name}: {what} {index} of a tile in {tile.buffer.scope} "
+                    f"is not a multiple of {unit}",
                     where=tile.origin.place if tile.origin else None,
                     hint=f"split that axis by a multiple of {unit}",
                 )
@@ -244,7 +247,8 @@ class CubeSelector:
             raise self._unsupported(
                 store,
                 f"the way out of L0C can't compute {store.values[0]}",
-                "a cast and a relu may stand there; compute the rest in a stage of its own, on the vector cores",
+                "a cast and a relu may stand there; compute the rest in a stage of its own, on "
+                "the vector cores",
             )
         src, dst = self.tiles[id(value.source)], self.tiles[id(target)]
         r_var, c_var = _last_vars(value.indices, nest)
@@ -295,10 +299,10 @@ def free_vars_of(load: Load) -> set[Var]:
 
 
 def _last_vars(indices: tuple[Expr, ...], nest: Nest) -> tuple[Var | None, Var | None]:
-    """The loop variables that move the last two axes by one (None where the axis is a single index)."""
+    """Loop variables that move the last two axes by one (None where the axis is one index)."""
     loops = {f.var for f in nest.loops}
     found: list[Var | None] = []
-    for e in ((const(0), const(0)) + indices)[-2:]:
+    for e in (const(0), const(0), *indices)[-2:]:
         terms, _ = linear_combination(e)
         units = [a for a, c in terms.items() if isinstance(a, Var) and c == 1 and a in loops]
         found.append(units[-1] if units else None)

@@ -60,7 +60,8 @@ def _kind(phase: SelectedPhase) -> str:
         raise UnsupportedError(
             f"{phase.name} mixes cube and vector instructions in one phase",
             where=origin.place if origin else None,
-            hint="compute_root the vector stage, so that the cube's result goes through a workspace in GM",
+            hint="compute_root the vector stage, so that the cube's result goes through a "
+            "workspace in GM",
         )
     return "aic" if cube else "aiv"
 
@@ -84,7 +85,7 @@ def _emit_phase(
 
 
 def _shared_tensors(phase: SelectedPhase, selection: Selection) -> list[Tile]:
-    """GM tensors that a phase both reads and writes; they need order between pipes like any tile."""
+    """GM tensors that a phase reads and writes; they need order between pipes like any tile."""
     from akg_py.ascend.memory import accesses
 
     read: set[Var] = set()

@@ -1,4 +1,7 @@
-"""A kernel on a simulated Ascend part: values from the Program's table, times from the event engine."""
+"""A kernel on a simulated Ascend part.
+
+Values come from the Program's table, times from the event engine.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,8 @@ class AscendKernel:
         """The simulated time of one launch.
 
         Args:
-            l2: "warm" if the tensors are in L2 (back-to-back launches), "cold" if they come from HBM.
+            l2: "warm" if the tensors are in L2 (back-to-back launches), "cold" if they come from
+                HBM.
         """
         return timing.simulate(self.program, l2=l2)
 
@@ -79,7 +83,9 @@ class AscendKernel:
         return timing.simulate(self.program, l2=l2, attribute=True)
 
     def check(self, *arrays: Any) -> list[Any]:
-        """Run the checking mode: undefined reads, races, deadlocks, flags, bounds. Empty if all is well.
+        """Findings of the checking mode: undefined reads, races, deadlocks, flags, bounds.
+
+        Empty when all is well.
 
         Args:
             arrays: as in a call, for programs whose checks depend on values; none otherwise.

@@ -1,9 +1,9 @@
 """Emission of one vector operation over the loops of a nest.
 
 From the strides of its operands: neighbouring loops merge where all operands are dense, one loop
-becomes lanes (256 B), one becomes repeats (at most 255), the others stay loops. Tails are masked lanes
-and shorter repeat counts. An operation that no loop can put into lanes runs element by element on
-the scalar pipe.
+becomes lanes (256 B), one becomes repeats (at most 255), the others stay loops. Tails are masked
+lanes and shorter repeat counts. An operation that no loop can put into lanes runs element by
+element on the scalar pipe.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def make_axes(loops: Sequence[For]) -> list[Axis]:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """How an operation is laid out: start addresses, the lane axis, the repeat axis, the loops left."""
+    """How an operation is laid out: start addresses, lane axis, repeat axis, the loops left."""
 
     starts: list[Expr]
     strides: list[dict[Var, int]]
@@ -58,7 +58,7 @@ def strip(e: Expr, axes: Sequence[Axis]) -> Expr:
 
 
 def merge_axes(axes: list[Axis], strides: list[dict[Var, int]]) -> list[Axis]:
-    """Merge neighbours that every operand walks without a gap; strides of a merged axis are the inner's."""
+    """Merge neighbours that every operand walks without a gap; the inner strides are kept."""
     merged: list[Axis] = []
     for axis in reversed(axes):
         if merged:
@@ -203,7 +203,7 @@ def chunk_axis(
     origin: Origin | None,
     name: str,
 ) -> tuple[list[Node], list[Expr], Expr]:
-    """Split `extent` into chunks of `limit`: a loop if it can be more than one, and the chunk's size."""
+    """Split `extent` into chunks of `limit`: a loop if there can be several, and a chunk's size."""
     if size <= limit:
         return out, addresses, extent
     n = -(-size // limit)

@@ -47,7 +47,7 @@ def accesses(node: Instruction) -> list[Access]:
 
 @dataclass(slots=True)
 class Life:
-    """Program positions between which a tile holds data, the pipes that touch it, and its outermost uses."""
+    """Program positions between which a tile holds data, pipes that touch it, outermost uses."""
 
     tile: Tile
     first: int
@@ -159,7 +159,7 @@ def _may_share(a: Life, b: Life) -> bool:
 
 
 def _takes_over(new: Life, old: Life) -> bool:
-    """Whether the instruction that first writes `new` is the last to read `old`, element for element."""
+    """Whether the first instruction to write `new` is the last to read `old`, by element."""
     node = new.first_node
     if not _in_order(new, old) or old.last_node is not node or old.last > new.first + 1:
         return False
@@ -181,7 +181,8 @@ def _overflow(
 ) -> CapacityError:
     tiles = sorted(tiles, key=lambda t: -t.size_bytes * t.buffer.copies)
     lines = [
-        f"\n    {t.size_bytes * t.buffer.copies:>9,} B  {t.buffer.name}: {t.buffer.copies} cop{'y' if t.buffer.copies == 1 else 'ies'} "
+        f"\n    {t.size_bytes * t.buffer.copies:>9,} B  {t.buffer.name}: "
+        f"{t.buffer.copies} cop{'y' if t.buffer.copies == 1 else 'ies'} "
         f"of {' x '.join(map(str, t.buffer.shape)) or 'one'} {t.buffer.dtype}"
         for t in tiles[:6]
     ]

@@ -76,7 +76,7 @@ def find_nest(s: Stmt) -> Nest | None:
 
 
 def repeated_loops(loops: list[For], store: Store) -> list[For]:
-    """Loops that a self-reading store is not affine in: several iterations may reach one element."""
+    """Loops that a self-reading store is not affine in: iterations may share an element."""
     if not reads(store, store.buffers[0]):
         return []
     found = []

@@ -1,7 +1,7 @@
 """Operations over tiles: what the code of a nest is made of.
 
-`TileOperations` hands out temporary tiles, copies between GM and UB, and emits single vector operations
-over the loops of a nest, with the padding, spreading and alignment that UB demands.
+`TileOperations` hands out temporary tiles, copies between GM and UB, and emits single vector
+operations over the loops of a nest, with the padding, spreading and alignment that UB demands.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class TileOperations:
     # ------------------------------------------------------------ tiles
 
     def _staging(self, axes: list[Axis], gm: TileRef) -> TileRef:
-        """A tile to copy `gm` from or to: where its last axis has gaps in GM, each element has a block."""
+        """A tile to copy `gm` from or to; with gaps in its last axis, a block for each element."""
         affine = all(gm.stride(a.var) is not None for a in axes)
         dense = not axes or (affine and gm.stride(axes[-1].var) == dtypes.size_bytes(gm.dtype))
         if dense:
@@ -82,7 +82,8 @@ class TileOperations:
 
     def _temp(self, axes: list[Axis], dtype: str, staging: bool = False) -> TileRef:
         """A fresh tile over `axes`, row-major with rows padded to 32 bytes."""
-        name = f"{self.origin.stage if self.origin else 'tmp'}.{'stage' if staging else 't'}{len(self.loop.tiles)}"
+        stem = self.origin.stage if self.origin else "tmp"
+        name = f"{stem}.{'stage' if staging else 't'}{len(self.loop.tiles)}"
         buffer = Buffer(name, tuple(max(a.size, 1) for a in axes), dtype, "UB")
         tile = make_tile(buffer, origin=self.origin)
         tile.loop = self.loop
@@ -188,7 +189,7 @@ class TileOperations:
     def _op(
         self, name: str, dtype: str, refs: list[TileRef], axes: list[Axis], scalar: int = 0
     ) -> None:
-        """Emit one operation; refs are destination and sources, `scalar` the bits of an immediate."""
+        """Emit one operation; refs: destination and sources, `scalar`: the bits of an immediate."""
 
         def make(
             addresses: list[Expr], lanes: Expr, repeats: Expr, rep: list[Expr], blk: list[int]
@@ -238,7 +239,7 @@ class TileOperations:
         return ref.stride(lane.var) == 0 and not ref.is_spread
 
     def _spread(self, ref: TileRef, lane: Axis, axes: list[Axis]) -> TileRef:
-        """Put each element of `ref` into a 32 B block of its own, to be read with block stride 0."""
+        """Put each element of `ref` into a 32 B block of its own, read with block stride 0."""
         used = [a for a in axes if ref.stride(a.var) != 0]
         es = dtypes.size_bytes(ref.dtype)
         buffer = Buffer(

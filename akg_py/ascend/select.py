@@ -1,8 +1,8 @@
 """Instruction selection: a Func becomes phases of loops and instructions over tiles.
 
 Loops that hold other stages stay loops; the nest of one stage under them is selected as a whole by
-where its operands lie: copies between memories, the cube's contraction, vector code. What no pattern
-takes loses its outermost loop and is tried again.
+where its operands lie: copies between memories, the cube's contraction, vector code. What no
+pattern takes loses its outermost loop and is tried again.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class _Selector(CubeSelector):
                 raise UnsupportedError(
                     f"{body.buffer.name} is in {body.buffer.scope} but computed at the root",
                     where=body.origin.place if body.origin else None,
-                    hint="compute_at a loop of its consumer: on-chip memory doesn't outlive a phase",
+                    hint="compute_at a loop of its consumer: on-chip memory doesn't outlive a "
+                    "phase",
                 )
             body = body.body
         for root in body.stmts if isinstance(body, Seq) else (body,):

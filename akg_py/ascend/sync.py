@@ -1,10 +1,10 @@
 """Synchronisation: which flags order the pipes so that every tile is read and reused in time.
 
 Pipes run in order, so order is needed only between different pipes that touch the same tile, one of
-them writing. Inside one body such a pair gets a flag from the earlier child to the later one; around
-a loop, from the last use of a slot to the iteration that reuses it, `copies` iterations later. A flag
-that another one implies is left out. Every set precedes its wait in program order: slots that are
-free at the start are set in a prologue and taken back in an epilogue.
+them writing. Inside one body such a pair gets a flag from the earlier child to the later one;
+around a loop, from the last use of a slot to the iteration that reuses it, `copies` iterations
+later. A flag that another one implies is left out. Every set precedes its wait in program order:
+slots that are free at the start are set in a prologue and taken back in an epilogue.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Uses:
 
     Attributes:
         by_tile: (pipe, writes) of every access.
-        ordered: (tile, p, q) if inside the node every use of the tile by q comes after a flag that p
-            set in the same execution of the node, hence after all that p did before.
+        ordered: (tile, p, q) if inside the node every use of the tile by q comes after a flag that
+            p set in the same execution of the node, hence after all that p did before.
         chained: the same for a flag that p set after all its earlier uses inside the node.
     """
 

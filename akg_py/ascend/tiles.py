@@ -1,7 +1,7 @@
-"""The tree between loop IR and a Program: loops and instructions over tiles that have no address yet.
+"""The tree between loop IR and a Program: loops and instructions over tiles without addresses.
 
-A `Tile` is a buffer with its physical layout in one memory. Its address is the Var `base` until memory
-is planned. `Loop` bodies are where tiles live: each iteration is one generation of the tile.
+A `Tile` is a buffer with its physical layout in one memory. Its address is the Var `base` until
+memory is planned. `Loop` bodies are where tiles live: each iteration is one generation of the tile.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Tile:
     """A buffer's storage.
 
     Attributes:
-        strides: bytes between neighbours on each axis; for cube layouts (L1, L0A, L0B, L0C) only the
-            leading axes have one, the last two form the fractal layout.
+        strides: bytes between neighbours on each axis; for cube layouts (L1, L0A, L0B, L0C) only
+            the leading axes have one, the last two form the fractal layout.
         column_stride: bytes between columns of fractals in L1 and L0C.
         size_bytes: one copy.
         loop: the loop whose body it lives in; None for the whole phase.
@@ -67,7 +67,7 @@ Node = Loop | Instruction
 
 
 def make_tile(buffer: Buffer, transposed: bool = False, origin: Origin | None = None) -> Tile:
-    """Lay `buffer` out in its memory; `transposed` says that an L0 operand is stored the other way."""
+    """Lay `buffer` out in its memory; `transposed`: an L0 operand is stored the other way."""
     es = dtypes.size_bytes(buffer.dtype)
     base = Var(f"&{buffer.name}", "int32", 0, 1 << 60)
     shape = buffer.shape

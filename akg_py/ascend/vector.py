@@ -1,7 +1,8 @@
-"""Vector code of one nest: element-wise stores, reductions as folds, everything else element by element.
+"""Vector code of one nest: element-wise stores, reductions as folds, the rest by element.
 
-GM operands pass through staging tiles. Reductions along lanes fold chunks into one repeat and combine
-its lanes; reductions along other axes accumulate. What neither can do runs on the scalar pipe in order.
+GM operands pass through staging tiles. Reductions along lanes fold chunks into one repeat and
+combine its lanes; reductions along other axes accumulate. What neither can do runs on the scalar
+pipe in order.
 """
 
 from __future__ import annotations
@@ -289,7 +290,7 @@ class VectorSelector(ExpressionSelector):
     def _element_by_element(
         self, store: Store, init: Store | None, data: list[Axis], reduce: list[Axis]
     ) -> None:
-        """Any reduction: every element and step by itself on the scalar pipe (tuples, own combiners)."""
+        """Any reduction (tuples, own combiners): each element and step on the scalar pipe."""
         self._note_scalar()
         in_gm = [b.scope in GM_SCOPES for b in store.buffers]
         targets, staged = [], {}

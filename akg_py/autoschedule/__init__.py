@@ -1,4 +1,4 @@
-"""Completes schedules for a target: appends what a user left out, and never alters what they wrote."""
+"""Completes schedules for a target: appends what users left out, never alters what they wrote."""
 
 from akg_py.autoschedule.complete import complete_schedule
 

@@ -58,7 +58,7 @@ def _complete_ascend(s: Schedule, target: Target, untouched: bool) -> None:
 
 
 def _attach_on_chip(s: Schedule, name: str) -> None:
-    """A stage in on-chip memory lives inside a phase: compute it at the outermost loop of its consumer."""
+    """On-chip memory lives inside a phase: compute the stage at its consumer's outermost loop."""
     stage = s.state.stage(name)
     consumers = s.state.consumers(stage)
     if stage.attach is not None or stage.scope not in ON_CHIP or len(consumers) != 1:

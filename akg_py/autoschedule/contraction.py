@@ -76,14 +76,14 @@ def _strip(e: Expr) -> Expr:
 
 
 def _plain(load: Load, last_two: set[IterVar], batch: tuple[IterVar, ...]) -> bool:
-    """Indexed by plain axes: the two given in the last two places, batch axes or constants before."""
+    """Indexed by plain axes: the two given last, batch axes or constants before them."""
     if len(load.indices) < 2 or {id(i) for i in load.indices[-2:]} != {id(a) for a in last_two}:
         return False
     return all(isinstance(i, Const) or any(i is a for a in batch) for i in load.indices[:-2])
 
 
 def can_stage(state: ScheduleState, c: Contraction) -> bool:
-    """Whether staging is missing and possible: operands in GM or L1, a data loop around the reduction."""
+    """Whether staging is missing and possible: operands in GM or L1, reduction in a data loop."""
     producers = [p for p in (state.producer(c.a), state.producer(c.b)) if p is not None]
     if any(p.scope in ("L0A", "L0B") for p in producers):
         return False
@@ -127,7 +127,7 @@ def stage_contraction(s: Schedule, c: Contraction, device: Device) -> None:
 
 
 def _out_stage(state: ScheduleState, c: Contraction) -> str:
-    """The stage that copies the result out of L0C: a consumer that only converts, or the stage itself."""
+    """The stage that copies the result out of L0C: a consumer that only converts, or itself."""
     stage = state.stage(c.stage)
     consumers = state.consumers(stage)
     if len(consumers) == 1 and not stage.is_output and _only_converts(consumers[0], stage):
@@ -140,9 +140,9 @@ def _only_converts(consumer: StageState, producer: StageState) -> bool:
         return False
     e = consumer.op.body[0]
     while True:
-        if isinstance(e, Cast):
-            e = e.a
-        elif isinstance(e, Binary) and e.op == "max" and isinstance(e.b, Const) and e.b.value == 0:
+        if isinstance(e, Cast) or (
+            isinstance(e, Binary) and e.op == "max" and isinstance(e.b, Const) and e.b.value == 0
+        ):
             e = e.a
         else:
             break
@@ -165,7 +165,7 @@ def _given_block(state: ScheduleState, c: Contraction, out: str) -> tuple[IterVa
 
 
 def _block(s: Schedule, out: str, device: Device, es: int) -> tuple[IterVar, int, int]:
-    """The loop of `out` that holds one block, and the block's size; tiles the axes if nobody did."""
+    """The loop of `out` that holds one block, and the block's size; tiles untiled axes."""
     state = s.state.stage(out)
     m, n = state.op.axis[-2:]
     if not any(isinstance(r, Split) and r.parent in (m, n) for r in state.relations) and {
@@ -179,8 +179,8 @@ def _block(s: Schedule, out: str, device: Device, es: int) -> tuple[IterVar, int
                 size_n = _round(size_n // 2)
             else:
                 size_m = _round(size_m // 2)
-        mo, no, mi, ni = s[out].tile(m, n, size_m, size_n)
-        return no, size_m, size_n
+        _, block, _, _ = s[out].tile(m, n, size_m, size_n)
+        return block, size_m, size_n
     capacity = device.capacity_bytes("L0C")
     leaves = s.state.stage(out).leaves
     first = next((n for n, a in enumerate(leaves) if a.is_reduce), len(leaves))

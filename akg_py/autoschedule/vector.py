@@ -1,4 +1,7 @@
-"""Placement and tiling of vector stages: whole rows (or runs of elements) in UB, dealt to vector cores."""
+"""Placement and tiling of vector stages.
+
+Whole rows, or runs of elements, go into UB and are dealt to the vector cores.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ def _reads_pointwise(consumer: StageState, producer: StageState) -> bool:
 
 
 def stage_vector(s: Schedule, stage: StageState, device: Device) -> None:
-    """Tile a root stage for vector cores, attach its private producers, stage its operands, bind it."""
+    """Tile a root stage for vector cores, attach private producers, stage operands, bind it."""
     name = stage.name
     if match_contraction(s.state, stage) is None and _holds_cube(s, name):
         return
@@ -227,7 +230,7 @@ def _bind_outermost(s: Schedule, name: str) -> None:
 
 
 def _private_producers(state: ScheduleState, stage: StageState) -> list[str]:
-    """Root stages that only `stage` needs (directly or through each other) and that are not the cube's."""
+    """Root stages, not the cube's, that only `stage` needs, directly or through each other."""
     group: list[StageState] = [stage]
     changed = True
     while changed:
@@ -340,7 +343,7 @@ def _inlined_body(state: ScheduleState, e: Expr) -> Expr:
 
 
 def _stage_inputs(s: Schedule, members: list[str], name: str, core: IterVar, tile: IterVar) -> None:
-    """Copies in UB of the tensors in GM that the group reads: by tile, or once a core if rows share them."""
+    """Copies in UB of the GM tensors that the group reads: by tile, or once a core if shared."""
     readers: dict[Tensor, list[str]] = {}
     todo = list(members)
     for m in todo:
@@ -351,8 +354,8 @@ def _stage_inputs(s: Schedule, members: list[str], name: str, core: IterVar, til
             ):
                 readers.setdefault(t, []).append(m)
             elif producer.is_inline and producer.name not in todo:
-                users = _through_inline(s.state, producer)
-                if all(u.name in members for u in users):  # else others would read the copy too
+                seen_by = _through_inline(s.state, producer)
+                if all(u.name in members for u in seen_by):  # else others would read the copy too
                     todo.append(producer.name)
     for t, users in readers.items():
         if t.ndim == 0:
