@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -79,13 +78,13 @@ def tune(
     """
     from akg_py.cli.main import format_error
     from akg_py.target import find_target
-    from akg_py.tuning.session import tune_list
+    from akg_py.tuning.session import default_workers, tune_list
     from akg_py.tuning.tuner import Options
 
     find_target(target)
     entries, complete = _read_all(what)
     count = f"{len(entries)} workload{'s' if len(entries) != 1 else ''}"
-    jobs = workers or os.cpu_count() or 1
+    jobs = workers or default_workers(target)
     click.echo(
         f"tuning {count} for {target}: up to {trials} trials each, "
         f"{minutes:g} minutes in all, {jobs} workers",
@@ -200,7 +199,7 @@ def _print_table(results: list[Result]) -> None:
                 _us(r.record.simulated_us),
                 (f"{r.record.speedup:.2f}x" if base else "-")
                 + (" " if gain_is_real(r.record) else "~"),
-                f"{r.record.costs.get('peak_share', 0.0):.0%}",
+                _share(r.record.costs.get("peak_share")),
                 str(r.record.costs.get("bound", "")),
                 r.record.verified.split(",")[0],
             ]
@@ -234,6 +233,10 @@ def _print_table(results: list[Result]) -> None:
 
 def _us(value: object) -> str:
     return f"{value:,.2f}" if isinstance(value, (int, float)) and math.isfinite(value) else "-"
+
+
+def _share(value: object) -> str:
+    return f"{value:.0%}" if isinstance(value, float) and value > 0 else "-"
 
 
 def print_table(header: list[str], rows: list[list[str]]) -> None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 from akg_py import library
 from akg_py.errors import AkgError
-from akg_py.target import find_target
 from akg_py.tuning import measure
 from akg_py.tuning.database import check_writable
 from akg_py.tuning.record import Record
@@ -65,9 +64,7 @@ def tune_list(
         UnsupportedError, DatabaseError: target or database can't be used at all.
         KeyboardInterrupt: the records so far are in the database.
     """
-    family = find_target(target).family
-    if workers is None and family == "cpu":
-        workers = 1  # times are measured: trials must not disturb each other
+    workers = workers or default_workers(target)
     check_writable(database)
     deadline = time.monotonic() + options.seconds
     results: list[Result] = []
@@ -91,6 +88,13 @@ def tune_list(
             if on_result is not None:
                 on_result(results[-1])
     return results
+
+
+def default_workers(target: str) -> int:
+    """One worker per core; one in all where times are measured, so that trials don't disturb each
+    other.
+    """
+    return (os.cpu_count() or 1) if measure.is_simulated(target) else 1
 
 
 def totals(results: Sequence[Result]) -> Totals:
