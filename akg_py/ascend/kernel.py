@@ -12,6 +12,7 @@ import numpy as np
 
 from akg_py import dtypes
 from akg_py.ascend import check, timing, values
+from akg_py.ascend.check import Fault
 from akg_py.ascend.device import Device
 from akg_py.ascend.emit import emit_program
 from akg_py.ascend.program import Program
@@ -82,15 +83,21 @@ class AscendKernel:
         """Like `time`, with the cycles of the critical path attributed to pipes."""
         return timing.simulate(self.program, l2=l2, attribute=True)
 
-    def check(self, *arrays: Any) -> list[Any]:
-        """Findings of the checking mode: undefined reads, races, deadlocks, flags, bounds.
-
-        Empty when all is well.
+    def check(self, *arrays: Any) -> list[Fault]:
+        """Run the checking mode: undefined reads, races, deadlocks, flags, bounds, alignment.
 
         Args:
-            arrays: as in a call, for programs whose checks depend on values; none otherwise.
+            arrays: as in a call; then the program also runs on them, with poisoned memories.
+
+        Returns:
+            The faults, each with the instructions and their origins; empty if all is well.
         """
-        return list(check.check(self.program))
+        if not arrays:
+            return check.check(self.program)
+        ready = prepare(self.func.params, self.func.outputs, arrays, self.inplace)
+        faults = check.check(self.program, [*ready.arrays, *self._workspaces()])
+        ready.finish()
+        return faults
 
     @property
     def source(self) -> str:

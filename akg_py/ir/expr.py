@@ -51,6 +51,9 @@ from akg_py.ir.nodes import (
 )
 
 
+INDEX_OPERATORS = frozenset(("+", "-", "*", "//", "%", "min", "max", "<", "<=", ">", ">="))
+
+
 def as_expr(value: object, like: str | None = None) -> Expr:
     """Wrap a Python or numpy scalar, or anything with `as_expr`; expressions pass through.
 
@@ -82,6 +85,8 @@ def as_expr(value: object, like: str | None = None) -> Expr:
 
 def lift(op: str, a: object, b: object) -> Expr:
     """Build `a op b` for operands a user may write: numbers adopt the other side's dtype."""
+    if type(b) is int and isinstance(a, Expr) and op in INDEX_OPERATORS and is_index(a):
+        return index_binary(op, a, Const(b, INDEX))
     if not isinstance(a, Expr):
         a = as_expr(a, b.dtype if isinstance(b, Expr) else None)
     if not isinstance(b, Expr):
@@ -104,14 +109,7 @@ def equality(op: str, a: Expr, other: object) -> Any:
 
 def binary(op: str, a: Expr, b: Expr) -> Expr:
     """Build `a op b`, promoting dtypes and folding index expressions."""
-    if (
-        a.dtype == INDEX
-        and b.dtype == INDEX
-        and op != "/"
-        and op != "pow"
-        and is_index(a)
-        and is_index(b)
-    ):
+    if op not in ("/", "pow") and is_index(a) and is_index(b):
         return index_binary(op, a, b)
     if op in ("&&", "||"):
         return logical(op, a, b)

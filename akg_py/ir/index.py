@@ -10,24 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from akg_py import dtypes
 from akg_py.errors import ExpressionError
 from akg_py.ir.nodes import INDEX, UNBOUNDED, Affine, Binary, Const, Expr, Var, same
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _INDEX_NODES = (Var, Affine, Const)
+_INDEX_OPS = frozenset(("*", "//", "%", "min", "max"))
 
 
 def is_index(e: Expr) -> bool:
     """Whether `e` is an integer expression over Vars only (kept canonical)."""
+    if e.dtype != INDEX:
+        return False
     if isinstance(e, _INDEX_NODES):
-        return not dtypes.is_float(e.dtype) and e.dtype == INDEX
-    return (
-        isinstance(e, Binary)
-        and e.op in ("*", "//", "%", "min", "max")
-        and e.dtype == INDEX
-        and (is_index(e.a) and is_index(e.b))
-    )
+        return True
+    return isinstance(e, Binary) and e.op in _INDEX_OPS and is_index(e.a) and is_index(e.b)
 
 
 def _terms(e: Expr) -> tuple[tuple[tuple[Expr, int], ...], int]:
@@ -39,14 +36,22 @@ def _terms(e: Expr) -> tuple[tuple[tuple[Expr, int], ...], int]:
 
 
 def _affine(terms: dict[Expr, int], constant: int) -> Expr:
-    items = tuple((a, c) for a, c in terms.items() if c)
-    if len(items) > 1 and any(isinstance(a, Binary) and a.op == "%" for a, _ in items):
-        items = _join_quotients(terms)
-    if not items:
+    items = []
+    remainders = False
+    for item in terms.items():
+        if item[1]:
+            items.append(item)
+            remainders = remainders or (isinstance(item[0], Binary) and item[0].op == "%")
+    return _sum(_join_quotients(terms) if remainders else tuple(items), constant)
+
+
+def _sum(terms: tuple[tuple[Expr, int], ...], constant: int) -> Expr:
+    """The node of terms that are distinct, not zero and joined."""
+    if not terms:
         return Const(constant, INDEX)
-    if constant == 0 and len(items) == 1 and items[0][1] == 1:
-        return items[0][0]
-    return Affine(items, constant)
+    if constant == 0 and len(terms) == 1 and terms[0][1] == 1:
+        return terms[0][0]
+    return Affine(terms, constant)
 
 
 def _join_quotients(terms: dict[Expr, int]) -> tuple[tuple[Expr, int], ...]:
@@ -75,7 +80,7 @@ def _add(a: Expr, b: Expr, sign: int) -> Expr:
         return a
     terms_a, const_a = _terms(a)
     if not terms_b:
-        return _affine(dict(terms_a), const_a + sign * const_b)
+        return _sum(terms_a, const_a + sign * const_b)
     merged = dict(terms_a)
     for atom, coef in terms_b:
         merged[atom] = merged.get(atom, 0) + sign * coef
@@ -86,7 +91,7 @@ def _scale(a: Expr, factor: int) -> Expr:
     if factor == 1:
         return a
     terms, constant = _terms(a)
-    return _affine({atom: c * factor for atom, c in terms} if factor else {}, constant * factor)
+    return _sum(tuple((e, c * factor) for e, c in terms) if factor else (), constant * factor)
 
 
 def index_binary(op: str, a: Expr, b: Expr) -> Expr:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from akg_py.errors import Place
 from akg_py.ir.expr import Expr, Load, rebuild
-from akg_py.te.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor, read_tensors
+from akg_py.te.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor
 
 INLINE = "inline"
 
@@ -95,7 +95,7 @@ class StageState:
         return replace(self, marks={**self.marks, axis: mark})
 
     def reads(self) -> tuple[Tensor, ...]:
-        return read_tensors(self.op.body)
+        return self.op.input_tensors
 
     def axis_names(self) -> set[str]:
         """Names of all axes ever made in this stage."""

@@ -85,6 +85,7 @@ class ComputeOp:
     tag: str = ""
     attrs: Mapping[str, object] = field(default_factory=dict)
     outputs: list[Tensor] = field(default_factory=list)
+    _reads: list[tuple[Tensor, ...]] = field(default_factory=list, init=False)  # once computed
 
     def output(self, index: int) -> Tensor:
         return self.outputs[index]
@@ -96,7 +97,9 @@ class ComputeOp:
     @property
     def input_tensors(self) -> tuple[Tensor, ...]:
         """The tensors read, in order of first use."""
-        return read_tensors(self.body)
+        if not self._reads:
+            self._reads.append(read_tensors(self.body))
+        return self._reads[0]
 
 
 Operation = PlaceholderOp | ComputeOp

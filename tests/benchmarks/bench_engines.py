@@ -1,8 +1,7 @@
-"""Speeds of the engines on one thread, interleaved with numpy in one process; minima over
-repetitions.
+"""Speeds of engines, compiler and ranking on one thread; minima of CPU time, interleaved with numpy.
 
-Run as `python tests/benchmarks/bench_engines.py`. It restarts itself without the OPENBLAS_*
-variables that pin a slow kernel. Prints a table of figure, value and bar; asserts nothing.
+Run as `python tests/benchmarks/bench_engines.py`; it writes results/speed.md. It restarts itself
+without the OPENBLAS_* variables that pin a slow kernel, and asserts nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 PINNED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 if any(name in os.environ for name in PINNED) or os.environ.get("OPENBLAS_NUM_THREADS") != "1":
@@ -26,6 +26,8 @@ from programs import layer_norm, matmul  # noqa: E402
 
 from akg_py.ascend import check, timing, values  # noqa: E402
 from akg_py.ascend.table import assemble  # noqa: E402
+from akg_py.library import task  # noqa: E402
+from akg_py.pipeline import build  # noqa: E402
 
 
 def interleaved(repetitions: int, *functions: Callable[[], object]) -> list[float]:
@@ -41,8 +43,41 @@ def interleaved(repetitions: int, *functions: Callable[[], object]) -> list[floa
     return best
 
 
+TABLE: list[str] = []
+
+
 def row(what: str, value: float, unit: str, bar: str) -> None:
-    print(f"{what:<66} {value:10.3f} {unit:<10} {bar}")
+    print(f"{what:<66} {value:10.3f} {unit:<10} {bar}", flush=True)
+    TABLE.append(f"| {what.strip()} | {value:.3g} {unit} | {bar} |")
+
+
+def compiled_rows() -> None:
+    """The same through the compiler: a product built from its schedule, configs to times, ranking."""
+    text = "matmul:m=1024,n=1024,k=1024,dtype=float16"
+    job = task(text, "ascend910b3")
+    kernel = build(job.apply(), job.workload.args, target="ascend910b3")
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((1024, 1024)).astype(np.float16) for _ in range(2))
+    c, wide_a, wide_b = (np.zeros((1024, 1024), t) for t in (np.float16, np.float32, np.float32))
+    wide_a[:], wide_b[:] = a, b
+    run, multiply = interleaved(
+        20, lambda: values.execute(kernel.program, [a, b, c], threads=1), lambda: wide_a @ wide_b
+    )
+    row("compiled from te: values / numpy float32 matmul", run / multiply, "x", "bar 1.5")
+    for m, n, k in ((1024, 2048, 512), (4096, 4096, 4096), (1000, 3000, 520)):
+        job = task(f"matmul:m={m},n={n},k={k},dtype=float16", "ascend910b3")
+        order = np.argsort(job.space.predict(), kind="stable")
+        picked = [job.space.config_at(int(i)) for i in order[:: max(len(order) // 100, 1)][:100]]
+
+        def simulate(job: Any = job, picked: Any = picked) -> None:
+            for config in picked:
+                build(job.apply(config), job.workload.args, target="ascend910b3").time()
+
+        (seconds,) = interleaved(2, simulate)
+        what = f"config to simulated time, fp16 {m} x {n} x {k}, over the whole space"
+        row(what, len(picked) / seconds, "configs/s", "bar 100")
+        (seconds,) = interleaved(5, lambda job=job: task(job.workload, "ascend910b3").space.predict())  # type: ignore[misc]
+        row(f"enumerate and rank {len(order):,} feasible tilings", len(order) / seconds, "configs/s", "bar 100,000")
 
 
 def main() -> None:
@@ -94,7 +129,13 @@ def main() -> None:
     )
     row("values, layer_norm 4096 x 1024 fp32", run * 1e3, "ms", "")
     row("  values / numpy", run / plain, "x", "")
-    row("  checking mode / values", checked / run, "x", "bar 1.5")
+    row("  checking mode / values", checked / run, "x", "")
+    compiled_rows()
+    head = ["# Speed on one thread", "", "Command: `python tests/benchmarks/bench_engines.py`.", ""]
+    head += ["| what | value | bar |", "|---|---|---|"]
+    path = Path(__file__).resolve().parents[2] / "results" / "speed.md"
+    path.write_text("\n".join([*head, *TABLE, ""]), encoding="utf-8")
+    print(f"written to {path}")
 
 
 if __name__ == "__main__":
