@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from akg_py.errors import ExpressionError, ScheduleError
 from akg_py.ir.stmt import Buffer, Func
+from akg_py.ir.verify import verify
 from akg_py.lowering import lower_schedule
 from akg_py.target import Target, find_target
 from akg_py.te.schedule import Schedule
@@ -25,7 +26,9 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
     Args:
         args: every input and every output, in the order of the kernel's parameters.
     """
-    return lower_schedule(schedule, args, name)
+    func = lower_schedule(schedule, args, name)
+    verify(func, "lower")
+    return func
 
 
 def complete(schedule: Schedule, target: str | Target) -> Schedule:
@@ -69,7 +72,7 @@ def build(
     done = (
         schedule if auto is False else _completed(schedule, part, str(auto))
     )  # staging, scopes, core axis
-    func = lower_schedule(done, args, name)  # loops and regions
+    func = lower(done, args, name)  # loops and regions, verified
     aliases = _aliases(func, args, inplace or {})
     if part.family == "cpu":
         from akg_py.codegen.host import CpuKernel
