@@ -18,6 +18,8 @@ from llvmlite import ir
 from numba.core import caching, cgutils, types
 from numba.extending import intrinsic
 
+from akg_py.codegen.objects import cache_dir
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 _ENGINE = (
     _PACKAGE / "ascend" / "readers",
@@ -39,20 +41,29 @@ def engine_stamp() -> str:
     return digest.hexdigest()
 
 
-class _EngineLocator(caching.InTreeCacheLocator):
-    """Cache beside the source, keyed by `engine_stamp` instead of the file's own time."""
+class _EngineLocator(caching.UserProvidedCacheLocator):
+    """Cache in `cache_dir()`, keyed by `engine_stamp` instead of the file's own time.
+
+    Nothing goes beside the sources: uninstalling leaves what pip doesn't know, and a folder left in
+    site-packages hides an editable installation.
+    """
+
+    def __init__(self, py_func: Any, py_file: str) -> None:
+        inherited: Any = super().__init__
+        inherited(py_func, py_file)
+        self._cache_path = str(cache_dir() / "readers" / engine_stamp()[:16])
 
     def get_source_stamp(self) -> str:
         return engine_stamp()
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> Any:
-        inherited: Any = super().from_function
+        inherited: Any = super(caching.UserProvidedCacheLocator, cls).from_function
         return inherited(py_func, py_file) if Path(py_file).parent == _ENGINE[0] else None
 
 
 class _EngineUserLocator(caching.UserWideCacheLocator):
-    """The same in the user's cache directory, for read-only installations."""
+    """The same in numba's own cache directory, if that one can't be written."""
 
     def get_source_stamp(self) -> str:
         return engine_stamp()
