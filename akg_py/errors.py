@@ -89,6 +89,10 @@ class DatabaseError(AkgError):
     """A tuning database can't be read or written."""
 
 
+class PerformanceWarning(UserWarning):
+    """What was built is right but slow for a stated reason, such as code on the scalar pipe."""
+
+
 class InternalError(AkgError):
     """An invariant of akg_py is broken: this is our bug, not the user's."""
 
