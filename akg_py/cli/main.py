@@ -14,9 +14,7 @@ _COMMANDS = {"targets": "listing", "ops": "listing", "tune": "tune", "db": "db"}
 
 
 class _Group(click.Group):
-    """Loads a command's module when it is called, and turns errors into one message and exit code
-    1.
-    """
+    """Loads a command's module when it is called; errors become one message and exit code 1."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)

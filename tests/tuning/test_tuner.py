@@ -168,7 +168,9 @@ def test_user_mistakes():
 
 
 SCRIPT = """
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 sys.path.insert(0, {folder!r})
 import fake_jobs
 from dataclasses import replace
