@@ -50,7 +50,6 @@ from akg_py.ir.nodes import (
     walk,
 )
 
-
 INDEX_OPERATORS = frozenset(("+", "-", "*", "//", "%", "min", "max", "<", "<=", ">", ">="))
 
 

@@ -1,4 +1,4 @@
-"""Speeds of engines, compiler and ranking on one thread; minima of CPU time, interleaved with numpy.
+"""Speeds of engines, compiler and ranking on one thread: minima of CPU time beside numpy's.
 
 Run as `python tests/benchmarks/bench_engines.py`; it writes results/speed.md. It restarts itself
 without the OPENBLAS_* variables that pin a slow kernel, and asserts nothing.
@@ -52,7 +52,7 @@ def row(what: str, value: float, unit: str, bar: str) -> None:
 
 
 def compiled_rows() -> None:
-    """The same through the compiler: a product built from its schedule, configs to times, ranking."""
+    """The same through the compiler: a product from its schedule, configs to times, ranking."""
     text = "matmul:m=1024,n=1024,k=1024,dtype=float16"
     job = task(text, "ascend910b3")
     kernel = build(job.apply(), job.workload.args, target="ascend910b3")
@@ -76,8 +76,12 @@ def compiled_rows() -> None:
         (seconds,) = interleaved(2, simulate)
         what = f"config to simulated time, fp16 {m} x {n} x {k}, over the whole space"
         row(what, len(picked) / seconds, "configs/s", "bar 100")
-        (seconds,) = interleaved(5, lambda job=job: task(job.workload, "ascend910b3").space.predict())  # type: ignore[misc]
-        row(f"enumerate and rank {len(order):,} feasible tilings", len(order) / seconds, "configs/s", "bar 100,000")
+        workload = job.workload
+        (seconds,) = interleaved(
+            5, lambda workload=workload: task(workload, "ascend910b3").space.predict()
+        )
+        what = f"enumerate and rank {len(order):,} feasible tilings"
+        row(what, len(order) / seconds, "configs/s", "bar 100,000")
 
 
 def main() -> None:
