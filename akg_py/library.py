@@ -88,8 +88,8 @@ def register_schedule(
 ) -> Callable[[ScheduleFunction], ScheduleFunction]:
     """Make a function the schedule of operator `op` on a target family (`ascend`, `cpu`).
 
-        @library.register_schedule("scaled_add", "ascend",
-        space=Path(__file__).with_suffix(".toml")) def scaled_add(s, config):
+        @library.register_schedule("scaled_add", "ascend", "scaled_add.toml")
+        def scaled_add(s, config):
             ...
 
     Args:
@@ -216,9 +216,10 @@ def workload_sizes(workload: Workload) -> dict[str, Any]:
     """Names that formulas may use for the workload, with their values.
 
     Those of `Operator.sizes`, and `flops`, `input_bytes`, `output_bytes` (all tensors),
-    `tile_bytes` (of one element of every tensor that is as large as the first output),
-    `scratch_bytes` (of an element's intermediates), `operands` (tensors as large as the output,
-    which is one of them), `batch` (product of the output's extents but the last two).
+    `tile_bytes` (of one element of every tensor that is as large as the first output), `row_bytes`
+    (of one element of every input of one dimension), `scratch_bytes` (of an element's
+    intermediates), `operands` (tensors as large as the output, which is one of them), `batch`
+    (product of the output's extents but the last two).
     """
 
     def total(tensors: tuple[te.Tensor, ...]) -> int:
@@ -229,6 +230,7 @@ def workload_sizes(workload: Workload) -> dict[str, Any]:
         "input_bytes": total(workload.inputs),
         "output_bytes": total(workload.outputs),
         "tile_bytes": sum(dtypes.size_bytes(t.dtype) for t in workload.args if t.shape == shape),
+        "row_bytes": sum(dtypes.size_bytes(t.dtype) for t in workload.inputs if t.ndim == 1),
         "batch": math.prod(shape[:-2]),
         "operands": sum(t.shape == shape for t in workload.args),
     }

@@ -162,29 +162,29 @@ def _binary(
 
 
 _FORM = choice("form", "tanh", "erf")
-_unary("relu", relu, "max(x, 0)", 1, 1)
-_unary("gelu", gelu, "Gaussian error linear unit", 9, 5, _FORM, slow={"erf": 25})
-_unary("sigmoid", sigmoid, "1 / (1 + exp(-x))", 5, 2)
-_unary("silu", silu, "x / (1 + exp(-x))", 5, 3)
+_unary("relu", relu, "max(x, 0)", 1, 3)
+_unary("gelu", gelu, "Gaussian error linear unit", 9, 6, _FORM, slow={"erf": 25})
+_unary("sigmoid", sigmoid, "1 / (1 + exp(-x))", 5, 3)
+_unary("silu", silu, "x / (1 + exp(-x))", 5, 4)
 _unary(
     "scale_shift",
     scale_shift,
     "relu(scale x + shift)",
     2,
-    2,
+    3,
     number("scale", 2.0),
     number("shift", 1.0),
 )
-_binary("add", add, "x + y", 1, 2)
-_binary("mul", mul, "x y", 1, 2)
-_binary("swiglu", swiglu, "silu(x) y", 6, 3)
+_binary("add", add, "x + y", 1, 3)
+_binary("mul", mul, "x y", 1, 3)
+_binary("swiglu", swiglu, "silu(x) y", 6, 4)
 
 
 @register(
     "bias_add",
     [shape(), dtype()],
     about="x[i,j] + bias[j]",
-    scratch=1,
+    scratch=3,
     flops=lambda a: math.prod(a["shape"]),
     exact=True,
 )

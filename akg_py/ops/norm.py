@@ -132,7 +132,7 @@ def _declare_layer_norm(
     "layer_norm",
     [shape(), number("epsilon", 1e-5), dtype()],
     about="along the last axis, with gamma and beta",
-    scratch=2,
+    scratch=3,
     flops=lambda a: 8 * math.prod(a["shape"]),
 )
 def _declare_plain_layer_norm(shape: tuple[int, ...], epsilon: float, dtype: str) -> Declaration:
@@ -154,7 +154,7 @@ def _declare_layer_norm_gelu(shape: tuple[int, ...], epsilon: float, dtype: str)
     "rms_norm",
     [shape(), number("epsilon", 1e-5), dtype()],
     about="along the last axis, with gamma",
-    scratch=1,
+    scratch=2,
     flops=lambda a: 5 * math.prod(a["shape"]),
 )
 def _declare_rms_norm(shape: tuple[int, ...], epsilon: float, dtype: str) -> Declaration:
