@@ -180,15 +180,10 @@ class ExpressionSelector(TileOperations):
     def _index_value(self, e: Expr, used: list[Axis]) -> TileRef:
         """Values of an index expression, written by the scalar pipe."""
         out = self._temp(used, "int32")
-        body = self.out
-        for a in used:
-            loop = Loop(a.var, a.extent, origin=self.origin)
-            body.append(loop)
-            body = loop.body
         made = ins.vector("VDUP", "int32", out.address, 0, e, lanes=1, pipe="S", origin=self.origin)
-        body.append(made)
-        if self.origin is not None and used:
-            self.scalar_stages[self.origin.stage] = self.origin
+        self._scalar_loops(used).append(made)
+        if used:
+            self._note_scalar()
         return out
 
     def _cast(self, e: Cast, axes: list[Axis], used: list[Axis], target: Target) -> TileRef | Const:
@@ -308,11 +303,7 @@ class ExpressionSelector(TileOperations):
     def _guarded(self, e: Select, dtype: str, used: list[Axis]) -> TileRef:
         """Element by element, so that the side not taken is never read."""
         out = self._temp(used, dtype)
-        body, saved = self.out, self.out
-        for a in used:
-            loop = Loop(a.var, a.extent, origin=self.origin)
-            body.append(loop)
-            body = loop.body
+        saved, body = self.out, self._scalar_loops(used)
         yes = Loop(Var("if", "int32", 0, 0), trips_of(e.condition), origin=self.origin)
         no = Loop(Var("else", "int32", 0, 0), const(1) - trips_of(e.condition), origin=self.origin)
         for branch, value in ((yes, e.a), (no, e.b)):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from akg_py import dtypes
 from akg_py.ascend import instructions as ins
 from akg_py.ascend.expressions import BINARY, ExpressionSelector
-from akg_py.ascend.lanes import MAX_REPEATS, Axis, chunk_axis, make_axes, strip
+from akg_py.ascend.lanes import MAX_REPEATS, REPEAT_BYTES, Axis, chunk_axis, make_axes, strip
 from akg_py.ascend.operations import GM_SCOPES, STORED_DTYPES
 from akg_py.ascend.tiles import BLOCK, Loop, Node, TileRef, depends_on, is_multiple
 from akg_py.ir.expr import Binary, Const, Expr, Load, Var, const, free_vars, rebuild, same, walk
@@ -175,60 +175,42 @@ class VectorSelector(ExpressionSelector):
         if lane is None or op not in _CROSS or not rows_aligned:
             return self._accumulate(op, dst, value, data, reduce)
         others = [a for a in reduce if a is not lane]
-        per_repeat = 256 // es
-        width = min(lane.size, per_repeat)
+        per_repeat = REPEAT_BYTES // es
         if lane.size > per_repeat or others:
-            width_axis = Axis(
-                Var("lane", "int32", 0, per_repeat - 1), const(per_repeat), per_repeat
-            )
-            acc = self._temp([*data, width_axis], value.dtype)
-            self._fill(acc, const(_identity(op, value.dtype), value.dtype), [*data, width_axis])
-            body, saved = self.out, self.out
-            for a in others:
-                loop = Loop(a.var, a.extent, origin=self.origin)
-                body.append(loop)
-                body = loop.body
-            self.out = body
-            self._accumulate_chunks(op, acc, value, data, lane, width_axis)
+            width = Axis(Var("lane", "int32", 0, per_repeat - 1), const(per_repeat), per_repeat)
+            acc = self._temp([*data, width], value.dtype)
+            self._fill(acc, const(_identity(op, value.dtype), value.dtype), [*data, width])
+            saved, self.out = self.out, self._scalar_loops(others)
+            self._accumulate_chunks(op, acc, value, data, lane, width)
             self.out = saved
-            value, lane, width = TileRef(acc.tile, acc.address, acc.dtype), width_axis, per_repeat
+            value, lane = acc, width
         part = self._temp(data, value.dtype)
         self._cross(_CROSS[op], part, value, data, lane)
         self._op(BINARY[op], dst.dtype, [dst, dst, part], data)
-        del width
         return None
 
     def _accumulate_chunks(
         self, op: str, acc: TileRef, value: TileRef, data: list[Axis], lane: Axis, width: Axis
     ) -> None:
-        """acc[.., lane % width] = acc op value, one chunk of lanes after the other."""
-        n = -(-lane.size // width.size)
-        if lane.is_static and lane.size % width.size == 0:
-            chunk = Loop(Var("chunk", "int32", 0, n - 1), const(n), origin=self.origin)
-            tail: Axis | None = None
-            whole = width
-        else:
-            chunk = Loop(
-                Var("chunk", "int32", 0, n - 1), lane.extent // width.size, origin=self.origin
-            )
-            rest = lane.extent - lane.extent // width.size * width.size
-            tail = Axis(width.var, rest, width.size)
-            whole = width
-        es = dtypes.size_bytes(value.dtype)
-        start = strip(value.address, [lane])
-        saved = self.out
-        saved.append(chunk)
-        self.out = chunk.body
-        part = TileRef(
-            value.tile, start + chunk.var * (width.size * es) + width.var * es, value.dtype
+        """acc[.., lane % width] = acc op value: whole chunks of lanes, then what is left."""
+        chunks = lane.extent // width.size
+        rest = lane.extent - chunks * width.size
+        step = width.size * dtypes.size_bytes(value.dtype)
+        start = strip(value.address, [lane]) + width.var * dtypes.size_bytes(value.dtype)
+        loop = Loop(
+            Var("chunk", "int32", 0, max(lane.size // width.size - 1, 0)),
+            chunks,
+            origin=self.origin,
         )
-        self._op(BINARY[op], acc.dtype, [acc, acc, part], [*data, whole])
+        self.out.append(loop)
+        saved, self.out = self.out, loop.body
+        part = TileRef(value.tile, start + loop.var * step, value.dtype)
+        self._op(BINARY[op], acc.dtype, [acc, acc, part], [*data, width])
         self.out = saved
-        if tail is not None:
-            begin = lane.extent // width.size * (width.size * es)
-            part = TileRef(value.tile, start + begin + width.var * es, value.dtype)
-            if not (isinstance(tail.extent, Const) and tail.extent.value == 0):
-                self._op(BINARY[op], acc.dtype, [acc, acc, part], [*data, tail])
+        if not (isinstance(rest, Const) and rest.value == 0):
+            part = TileRef(value.tile, start + chunks * step, value.dtype)
+            tail = Axis(width.var, rest, width.size)
+            self._op(BINARY[op], acc.dtype, [acc, acc, part], [*data, tail])
 
     def _cross(self, name: str, dst: TileRef, value: TileRef, data: list[Axis], lane: Axis) -> None:
         """dst[row] = combination of the lanes of each row, one repeat per row."""
@@ -278,12 +260,7 @@ class VectorSelector(ExpressionSelector):
         self, op: str, dst: TileRef, value: TileRef, data: list[Axis], reduce: list[Axis]
     ) -> None:
         """dst = dst op value, one step of the reduce axes after the other."""
-        body, saved = self.out, self.out
-        for a in reduce:
-            loop = Loop(a.var, a.extent, origin=self.origin)
-            body.append(loop)
-            body = loop.body
-        self.out = body
+        saved, self.out = self.out, self._scalar_loops(reduce)
         self._op(BINARY[op], dst.dtype, [dst, dst, value], data)
         self.out = saved
 
@@ -309,12 +286,8 @@ class VectorSelector(ExpressionSelector):
         if init is not None:
             for t, v in zip(targets, init.values, strict=True):
                 self._assign(t, v, data)
-        body, saved = self.out, self.out
-        for a in (*data, *reduce):
-            loop = Loop(a.var, a.extent, origin=self.origin)
-            body.append(loop)
-            body = loop.body
-        self.out, self.known, self.on_scalar = body, {}, True
+        saved, self.out = self.out, self._scalar_loops([*data, *reduce])
+        self.known, self.on_scalar = {}, True
         values = [self._value(_reading(v, staged), []) for v in store.values]
         kept = [
             self._constant(v, t.dtype) if isinstance(v, Const) else self._kept(v)
