@@ -49,10 +49,11 @@ class AscendKernel:
         self.inplace = dict(inplace or {})
         selection = select_instructions(func)
         self.scalar_stages = tuple(selection.scalar_stages)
-        for origin in selection.scalar_stages.values():
+        if self.scalar_stages:
             warnings.warn(
-                f"{origin}: element by element on the scalar pipe, about 100 times slower than in "
-                "vector lanes; keep the last axis contiguous and its tiles multiples of 32 bytes",
+                f"{', '.join(map(str, selection.scalar_stages.values()))}: element by element on the "
+                "scalar pipe, about 100 times slower than in vector lanes; keep the last axis "
+                "contiguous and its tiles multiples of 32 bytes",
                 PerformanceWarning,
                 stacklevel=3,
             )
