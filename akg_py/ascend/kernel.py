@@ -50,10 +50,11 @@ class AscendKernel:
         selection = select_instructions(func)
         self.scalar_stages = tuple(selection.scalar_stages)
         if self.scalar_stages:
+            places = ", ".join(map(str, selection.scalar_stages.values()))
             warnings.warn(
-                f"{', '.join(map(str, selection.scalar_stages.values()))}: element by element on the "
-                "scalar pipe, about 100 times slower than in vector lanes; keep the last axis "
-                "contiguous and its tiles multiples of 32 bytes",
+                f"{places}: element by element on the scalar pipe, about 100 times slower "
+                "than in vector lanes; keep the last axis contiguous and its tiles multiples of "
+                "32 bytes",
                 PerformanceWarning,
                 stacklevel=3,
             )
