@@ -53,7 +53,7 @@ class AkgError(Exception):
         super().__init__(message)
 
     def __str__(self) -> str:
-        place = f"{self.where}: " if self.where is not None else ""
+        place = f"{self.where}: " if self.where else ""
         hint = f"\n  hint: {self.hint}" if self.hint else ""
         return f"{place}{self.message}{hint}"
 
