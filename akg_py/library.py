@@ -194,8 +194,9 @@ def device_digest(target: str | Target) -> str:
 
 
 def peak_rates(target: str | Target) -> dict[str, float]:
-    """Peaks of a simulated device, per second: `flops_f16`, `flops_f32` (cube), `copy_bytes` (GM
-    and UB); else {}.
+    """Peaks per second of a simulated device; {} for others.
+
+    They are `flops_f16` and `flops_f32` of the cube and `copy_bytes` between GM and UB.
     """
     found = find_target(target)
     if found.family == "cpu":

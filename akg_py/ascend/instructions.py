@@ -43,8 +43,9 @@ def nd2nz(
     dtype: str,
     origin: Any = None,
 ) -> Instruction:
-    """GM [rows, cols], rows `src_pitch` bytes apart, to an NZ tile in L1. The last column's
-    padding is zeroed.
+    """GM [rows, cols], rows `src_pitch` bytes apart, to an NZ tile in L1.
+
+    The padding of the last column is zeroed.
     """
     return _make(
         f"ND2NZ_{_width(dtype)}", (dst, src, rows, cols, src_pitch, dst_col_stride), None, origin
@@ -99,8 +100,9 @@ def mmad(
     c_col_stride: ExprLike | None = None,
     origin: Any = None,
 ) -> Instruction:
-    """C [m, n] float32 += A B, from zero where `init` is not 0; dtype float16, bfloat16,
-    float32, or int8 with an int32 C.
+    """C [m, n] float32 += A B, from zero where `init` is not 0.
+
+    The dtype is float16, bfloat16, float32, or int8 with an int32 C.
     """
     stride = align(m, 16) * 64 if c_col_stride is None else c_col_stride
     return _make(f"MMAD_{SHORT_DTYPE[dtype]}", (c, a, b, m, n, k, init, stride), None, origin)

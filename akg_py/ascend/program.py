@@ -54,9 +54,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SetFlag:
-    """Pipe `src` raises flag `flag + event` for pipe `dst` once its earlier instructions are
-    done.
-    """
+    """Pipe `src` raises flag `flag + event` for pipe `dst` when its earlier work is done."""
 
     src: str
     dst: str
@@ -173,9 +171,7 @@ class Program:
 
 
 def address(place: str | GlobalTensor, offset: ExprLike = 0) -> Expr:
-    """The address `offset` bytes into an on-chip memory ("L1", "L0A", "L0B", "L0C", "UB") or a
-    tensor.
-    """
+    """The address `offset` bytes into a memory ("L1", "L0A", "L0B", "L0C", "UB") or a tensor."""
     space = FIRST_TENSOR + place.index if isinstance(place, GlobalTensor) else SPACES[place]
     return as_expr(offset) + const(space << SPACE_SHIFT)
 
@@ -218,9 +214,7 @@ def format_address(e: Expr, program: Program, phase: Phase | None = None) -> str
 
 
 def format_instruction(node: Instruction, program: Program, phase: Phase | None = None) -> str:
-    """`MMAD c=L0C[...] m=min(128, M - row) ...`, without operands that are zero or default
-    strides.
-    """
+    """`MMAD c=L0C[...] m=min(128, M - row) ...`, without zeros and default strides."""
     parts = [
         f"{node.op:<10}" if node.pipe == INSTRUCTIONS[node.op].pipe else f"{node.op}.{node.pipe}"
     ]

@@ -295,9 +295,7 @@ class _Assembler:
         return register
 
     def emit(self, key: tuple[int, int, int, int], depth: int, name: Expr | str) -> tuple[int, int]:
-        """A register for op(a, b, c), computed in the header of the scope at `depth`, or in
-        place.
-        """
+        """A register for op(a, b, c), computed in the scope's header at `depth` or in place."""
         if depth != INLINE:
             found = self.memo.get(key)
             if (

@@ -16,8 +16,9 @@ OP, PIPE, OPERANDS, ROW = 0, 1, 2, 14
 
 
 def trace(program: Program, phase: int, core: int, limit: int = 1 << 20) -> np.ndarray:
-    """int64[rows, 16]: op, pipe, twelve operands (a flag's number for SET and WAIT), row of the
-    table.
+    """int64[rows, 16]: op, pipe, twelve operands, row of the table.
+
+    SET and WAIT have the number of a flag as operand.
     """
     from akg_py.ascend.readers.trace_loop import trace_core
 

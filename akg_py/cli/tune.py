@@ -143,9 +143,7 @@ def _read_all(what: tuple[str, ...]) -> tuple[list[Entry], bool]:
 
 
 class _Bar:
-    """A progress bar on standard error: trials of all workloads, and the best time of the current
-    one.
-    """
+    """A progress bar on standard error: trials of all workloads, best time of the current one."""
 
     def __init__(self, workloads: int, trials: int) -> None:
         from rich.console import Console

@@ -1,5 +1,4 @@
-"""Operations on values of a dtype as LLVM IR: what numpy computes, without poison and without
-traps.
+"""Operations on values of a dtype as LLVM IR: what numpy computes, without poison or traps.
 
 Values live in a *compute type* (`float` for the 16-bit floats, `i1` for bool) and in a *memory
 type*; `load_form` and `store_form` go between them. A 16-bit float is a float that its dtype can

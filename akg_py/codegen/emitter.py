@@ -1,5 +1,6 @@
-"""Loop IR to LLVM IR: one module per Func, with the C entry `void name(T0* p0, ..., workspace,
-parallel)`.
+"""Loop IR to LLVM IR: one module per Func.
+
+The C entry is `void name(T0* p0, ..., workspace, parallel)`.
 
 `workspace` holds intermediates that are too large for the stack. `parallel` is null, or a function
 `void (body, context, n, workspace)` that calls `body(context, begin, end, workspace of the

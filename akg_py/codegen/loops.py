@@ -60,9 +60,7 @@ STACK_TOTAL = 64 << 10
 
 @dataclass
 class _Plan:
-    """Buffers to hold in registers, with the loops to unroll for them; extents to assume; lane
-    loops to mask.
-    """
+    """What to hold in registers, loops to unroll for that, extents to assume, loops to mask."""
 
     held: list[tuple[Buffer, set[Var]]] = field(default_factory=list)
     assume: list[tuple[Expr, int]] = field(default_factory=list)
@@ -309,9 +307,7 @@ class Loops(Values):
         self.b.at = after
 
     def _rows_outside(self, s: For) -> For:
-        """`s` with an open loop that can't be unrolled moved around it, if the order doesn't
-        matter.
-        """
+        """`s` inside the open loop of its body that can't be unrolled, if the order is free."""
         f = s.body
         if not isinstance(f, For) or self._constant_extent(f) is not None or f.kind == "vector":
             return s

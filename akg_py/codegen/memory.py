@@ -93,8 +93,9 @@ def called(function: Callable[..., Any]) -> Any:
 
 
 def entry(arguments: int) -> Any:
-    """A C function of int64 arguments, compiled when defined and cached; `.address` is what
-    `invoke` takes.
+    """A C function of int64 arguments, compiled when defined and cached.
+
+    Its `.address` is what `invoke` takes.
     """
     signature = types.void(*[types.int64] * arguments)
     return numba.cfunc(signature, cache=True, error_model="numpy")

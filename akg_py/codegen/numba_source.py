@@ -116,9 +116,7 @@ def source_of(func: Func) -> str:
 
 
 def function_of(func: Func) -> Any:
-    """The function that `source_of` describes, ready for numba (which compiles it when it is
-    called).
-    """
+    """The function that `source_of` describes; numba compiles it when it is called."""
     writer = _Writer(func)
     namespace: dict[str, Any] = {"__name__": "akg_py.generated"}
     exec(compile(writer.text(), f"<{func.name}>", "exec"), namespace)

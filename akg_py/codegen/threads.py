@@ -29,9 +29,7 @@ _interrupted = threading.local()
 
 
 def thread_count() -> int:
-    """Threads that a parallel loop may use: `threads()`, $AKG_PY_THREADS, or the processors of this
-    process.
-    """
+    """Threads of a parallel loop: `threads()`, $AKG_PY_THREADS or this process's processors."""
     if _limit is not None:
         return _limit
     given = os.environ.get("AKG_PY_THREADS", "")

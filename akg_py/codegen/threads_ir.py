@@ -1,5 +1,4 @@
-"""Parallel loops as LLVM IR: the loop becomes a function over a range, called through the host's
-pool.
+"""Parallel loops as LLVM IR: functions over a range, called through the host's pool.
 
 In: a loop whose iterations are independent; out: a function that takes everything in scope as
 arguments (so that `noalias` survives), and a call that hands it over in an array of 8-byte slots.

@@ -1,5 +1,4 @@
-"""Expressions as LLVM IR: a value per expression, scalar or with one lane per iteration of a
-vector loop.
+"""Expressions as LLVM IR: scalar values, or one lane per iteration of a vector loop.
 
 A value that is the same in all lanes stays scalar until an operation needs it wide. What a guard
 protects is reached by a branch in scalar code and through a mask in vector code.

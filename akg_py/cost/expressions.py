@@ -110,9 +110,7 @@ class Scope:
         self.vars[name] = ir.Var(name, "float64")
 
     def parse(self, text: object, where: str) -> Formula:
-        """Parse one formula; a wrong one is a SpaceError that names the place and the known
-        names.
-        """
+        """Parse one formula; a wrong one is a SpaceError with the place and the known names."""
         if isinstance(text, (int, float)):
             text = repr(text)
         if not isinstance(text, str):

@@ -1,5 +1,4 @@
-"""Search spaces: knobs, constraints with a reason, defaults, a closed-form estimate; from a TOML
-file.
+"""Search spaces from TOML files: knobs, constraints with a reason, defaults, an estimate.
 
 `SearchSpace.load` reads the file, `bind` gives it the sizes of one workload and one device. A bound
 space enumerates its feasible configs as arrays, one knob at a time, dropping what a constraint
@@ -438,9 +437,7 @@ class BoundSpace:
         return codes
 
     def default(self) -> Config:
-        """The default config: the feasible one nearest to the file's defaults (usually equal to
-        them).
-        """
+        """The default config: the feasible one nearest to the file's defaults, usually those."""
         wanted: dict[str, float] = {}
         for knob in self.space.knobs:
             given = self.space.defaults.get(knob.name)

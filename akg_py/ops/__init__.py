@@ -1,6 +1,4 @@
-"""The operator library: functions on te tensors, and the same operators by name for text and
-tuning.
-"""
+"""The operator library: functions on te tensors, and the same by name for text and tuning."""
 
 from akg_py.ops.elementwise import (
     add,

@@ -1,5 +1,4 @@
-"""Row kernels that reduce along the last axis: softmax, layer_norm, rms_norm, and layer_norm +
-gelu fused.
+"""Row kernels that reduce along the last axis: softmax and norms, also fused with gelu.
 
 16-bit inputs are converted to float32 first and the result is rounded once.
 """

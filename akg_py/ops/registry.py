@@ -194,9 +194,7 @@ class Operator:
         return f"{self.name}({', '.join(map(str, self.attributes))})"
 
     def text(self, attrs: Attrs) -> str:
-        """Workload text: `name:attr=value,...`; attributes equal to a default are left out, but
-        dtype.
-        """
+        """Workload text: `name:attr=value,...` without defaults, but always with the dtype."""
         shown = [a for a in self.attributes if a.kind == "dtype" or attrs[a.name] != a.default]
         return f"{self.name}:" + ",".join(f"{a.name}={a.format(attrs[a.name])}" for a in shown)
 

@@ -46,9 +46,7 @@ class Database:
         self.reload()
 
     def reload(self) -> None:
-        """Read the file anew; lines that had to be skipped are listed in `problems` and warned
-        of.
-        """
+        """Read the file anew; `problems` lists the lines skipped, and a warning names them."""
         self.problems = []
         self._records = {}
         for record in _read(self.path, self.problems):
@@ -95,9 +93,7 @@ class Database:
 
 
 def merge(sources: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str]) -> Database:
-    """Write the union of databases to `into` (which may be a source); order of sources doesn't
-    matter.
-    """
+    """Write the union of databases, in any order, to `into`, which may be one of them."""
     target = Path(into)
     with _locked(target):
         records: dict[str, Record] = {}

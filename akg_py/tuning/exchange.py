@@ -1,6 +1,4 @@
-"""Records for people and other tools: text with the schedule as te calls, and self-contained
-JSON.
-"""
+"""Records for people and other tools: text with te calls, and self-contained JSON."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A pool of worker processes that survives its workers: `concurrent.futures.Executor` over
-subprocesses.
+"""A pool of worker processes that survives its workers: a `concurrent.futures.Executor`.
 
 A job is an importable function and JSON data, never code. Each worker is a fresh interpreter that
 speaks JSON lines; it ends by itself when its parent is gone. A worker that crashes, exits or

@@ -1,5 +1,4 @@
-"""From a database back to a schedule: exact record, else the default config, and the answer says
-which.
+"""From a database back to a schedule: the exact record, else the default config; says which.
 
 A record's trace is replayed where its names fit the user's graph; where the user named tensors or
 axes differently, the schedule function is called again with the record's config.

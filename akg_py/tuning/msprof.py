@@ -1,5 +1,4 @@
-"""Workloads from profiles: msprof's `op_summary_*.csv` and the PyTorch profiler's
-`kernel_details.csv`.
+"""Workloads from profiles: `op_summary_*.csv` of msprof, `kernel_details.csv` of PyTorch.
 
 One row is one launch. Rows of operators that akg_py has become workloads, counted; all others are
 listed with their number of launches. Columns are found by name, since they vary with the metric

@@ -1,5 +1,4 @@
-"""Which configs to measure next: closed-form ranking, then what the measurements say about its
-errors.
+"""Which configs to measure next: by the closed form, corrected by what was measured.
 
 The feasible space is enumerated, so a proposal is a row of it. The first batch is the default
 config and the best-ranked configs, kept apart from each other. Later batches come from a model of

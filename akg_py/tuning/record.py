@@ -79,9 +79,7 @@ class Record:
 
     @staticmethod
     def from_json(data: Any) -> Record:
-        """The record in `data`; unknown fields are ignored, missing or mistyped ones are an
-        error.
-        """
+        """The record in `data`; unknown fields are ignored, missing or mistyped ones are errors."""
         if not isinstance(data, dict):
             raise DatabaseError("a record is a JSON object", where="")
         known = {f.name: f.type for f in fields(Record)}

@@ -19,9 +19,7 @@ NOISES = (1e-3, 3e-2)  # variance, as a share of the outputs' variance
 
 
 class Residual:
-    """The process fitted to `inputs` [n, d] and `outputs` [n]; far from all of them it is
-    `prior`.
-    """
+    """The process fitted to `inputs` [n, d] and `outputs` [n]; far from them it is `prior`."""
 
     def __init__(self, inputs: Array, outputs: Array, prior: float = 0.0) -> None:
         self.inputs = inputs

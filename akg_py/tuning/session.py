@@ -91,9 +91,7 @@ def tune_list(
 
 
 def default_workers(target: str) -> int:
-    """One worker per core; one in all where times are measured, so that trials don't disturb each
-    other.
-    """
+    """One worker per core; only one where times are measured, as others would disturb it."""
     return (os.cpu_count() or 1) if measure.is_simulated(target) else 1
 
 

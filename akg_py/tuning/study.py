@@ -100,9 +100,7 @@ def distributions(space: BoundSpace) -> dict[str, BaseDistribution]:
 
 
 class _OwnLock(JournalFileOpenLock):
-    """No lock: the whole journal is locked by `open_study` already, with a lock that a kill
-    releases.
-    """
+    """No lock: `open_search` holds one for the whole journal, which a kill releases."""
 
     def __init__(self) -> None:
         pass
@@ -145,9 +143,7 @@ class Search:
         ]
 
     def interrupted(self) -> list[tuple[int, Config]]:
-        """Trials that an earlier run asked for and never told, to be measured under their old
-        numbers.
-        """
+        """Trials that an earlier run never told, to be measured under their old numbers."""
         found = []
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             config = trial.user_attrs.get("config", trial.params)
@@ -237,8 +233,7 @@ def open_search(
     first: Sequence[Config] = (),
     batch: int = 8,
 ) -> Iterator[Search]:
-    """The study `name` in a journal file (made if new; in memory if None), with proposals for
-    `space`.
+    """The study `name` with proposals for `space`, in a journal file or in memory (None).
 
     Raises:
         SpaceError: unknown sampler, or no feasible config.

@@ -403,9 +403,7 @@ def _record(
 
 
 def peak_share(task: library.Task, seconds: float) -> float:
-    """Share of the device's peak: of the cube for products, of copies to and from GM for vector
-    kernels.
-    """
+    """Share of the device's peak: of the cube for products, of GM copies for vector kernels."""
     peak = library.peak_rates(task.target)
     sizes = library.workload_sizes(task.workload)
     operator = task.workload.operator

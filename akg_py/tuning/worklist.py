@@ -85,8 +85,9 @@ def shipped_lists() -> list[str]:
 
 
 def read(what: str) -> Worklist:
-    """Read workload text, a file (`.toml`, `.json`, `.csv` of msprof, else one workload a line),
-    or a shipped list.
+    """Read workload text, a file or a shipped list.
+
+    Files are `.toml`, `.json`, `.csv` of msprof, or hold one workload a line.
 
     Raises:
         SpaceError: nothing of the kind, an unreadable file, or not a single good workload in it.
@@ -173,9 +174,7 @@ def read_toml(text: str, origin: str) -> Worklist:
 
 
 def read_json(text: str, origin: str) -> Worklist:
-    """A JSON list of texts or of objects with `workload`, `count`, `note`; or an object with
-    `workloads`.
-    """
+    """A JSON list, alone or under "workloads": texts, or objects (`workload`, `count`, `note`)."""
     try:
         table = json.loads(text)
     except (ValueError, RecursionError) as error:

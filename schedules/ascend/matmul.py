@@ -1,5 +1,4 @@
-"""Matrix product on cube cores: C blocks in L0C, dealt to cores; A and B chunks through L1 to
-L0A, L0B.
+"""Matrix product on cube cores: blocks of C in L0C, chunks of A and B through L1 to L0.
 
 Serves C = A @ B with a final element-wise stage (a conversion) that leaves with the copy out of
 L0C.
@@ -13,9 +12,7 @@ SERVES = ("matmul", "batch_matmul")
 
 
 def matmul(s: te.Schedule, config: Any) -> None:
-    """Two-level k split: L1 chunks of step_a (step_b) L0 chunks; the larger step is the outer
-    loop.
-    """
+    """Two-level split of k: L1 chunks of step_a (step_b) L0 chunks, the larger step outside."""
     out = s.outputs[0]
     if s[out].op.reduce_axis:  # no conversion stage: the product leaves as it is
         acc = s.cache_write(out, "L0C")

@@ -1,6 +1,4 @@
-"""Matrix product on a CPU: blocks of rows in parallel, an accumulator tile in registers and
-cache.
-"""
+"""Matrix product on a CPU: parallel blocks of rows, accumulators in registers and cache."""
 
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""Row kernels on a CPU: rows in parallel, every intermediate computed per row, columns in vector
-lanes.
-"""
+"""Row kernels on a CPU: parallel rows, intermediates for one row, columns in vector lanes."""
 
 from typing import Any
 

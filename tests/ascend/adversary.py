@@ -14,8 +14,9 @@ class Illegal(Exception):
 
 
 def random_order(rows: np.ndarray, rng: np.random.Generator, greedy: bool) -> np.ndarray:
-    """A legal order of a core's rows: pipes run in order and meet at flags; the scalar pipe
-    blocks issue.
+    """A legal order of a core's rows.
+
+    Pipes run in order and meet at flags; the scalar pipe blocks issue.
     """
     pipes: dict[int, list[int]] = {p: [] for p in range(len(isa.PIPES))}
     ops, of = rows[:, 0].tolist(), rows[:, PIPE].tolist()

@@ -1,6 +1,4 @@
-"""Random faults in a Program: dropped flags, shifted addresses, swapped slots, wrong sizes and
-trips.
-"""
+"""Random faults in a Program: lost flags, moved addresses, swapped slots, wrong sizes, trips."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ def with_body(program: Program, body: tuple[Node, ...]) -> Program:
 
 
 def mutate(program: Program, kind: str, rng: np.random.Generator) -> tuple[Program, str] | None:
-    """A mutant of the first phase, with what was changed; None if this draw has nothing to
-    change.
-    """
+    """A mutant of the first phase, with what was changed; None if nothing could be."""
     phase = program.phases[0]
     nodes = list(walk(phase.body))
     flags = [n for n in nodes if isinstance(n, (SetFlag, WaitFlag))]

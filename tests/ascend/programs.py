@@ -71,9 +71,7 @@ def matmul(
     trans_b: bool = False,
     relu: bool = False,
 ) -> Program:
-    """C[M, N] = A B, blocks of tile[0] x tile[1] dealt to cores, K in L1 tiles of tile[2], L0
-    steps of tile[3].
-    """
+    """C[M, N] = A B: blocks of tile[0] x tile[1] for the cores, K in tile[2] (L1), tile[3] (L0)."""
     bm, bn, kl1, kl0 = tile
     es, eo = dtypes.size_bytes(dtype), dtypes.size_bytes(out)
     c0 = 32 // es
@@ -221,9 +219,7 @@ def elementwise(
     cores: int = 40,
     copies: int = 2,
 ) -> Program:
-    """C = A op B over `total` elements in tiles of `tile` (a multiple of 64 lanes of 4 B), dealt
-    in chunks.
-    """
+    """C = A op B over `total` elements, in tiles of `tile` (a multiple of 64 lanes of 4 B)."""
     es = dtypes.size_bytes(dtype)
     lanes = 256 // es
     a, b, c = (

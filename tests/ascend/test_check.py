@@ -1,6 +1,4 @@
-"""Checks: clean Programs are clean, every kind of fault is named, harmful mutants don't get
-through.
-"""
+"""Checks: clean Programs are clean, each kind of fault is named, harmful mutants are caught."""
 
 from __future__ import annotations
 
@@ -70,9 +68,7 @@ def test_right_programs_are_clean(program):
 
 
 def run_mutants(name, count, seed):
-    """(harmful by checks or values, missed): a mutant seen by neither must survive every legal
-    order.
-    """
+    """(harmful, missed): a mutant that neither checks nor values see survives every legal order."""
     program, rng = mutants_of(name), np.random.default_rng(seed)
     arrays = arrays_for(program, rng)
     expected = [a.copy() for a in arrays]

@@ -17,9 +17,7 @@ FIELDS = ("cycles", "busy", "rows", "read", "written", "port_bytes")
 
 
 def random_pipeline(rng: np.random.Generator) -> Program:
-    """Loads, vector work and stores in random nests with random tails, slots, block orders and
-    odd loops.
-    """
+    """Loads, vector work and stores in random nests with tails, slots, orders, odd loops."""
     tensor = GlobalTensor("t", "float32", (1 << 20,), "output", 0)
     f = Flags()
     copies, outs = int(rng.integers(1, 4)), int(rng.integers(1, 3))
@@ -176,9 +174,7 @@ PROGRAMS = [
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_laws(program):
-    """At least each pipe's busy time; the critical path adds up; no shorter duration makes it
-    slower.
-    """
+    """At least each pipe's busy time; the critical path adds up; shorter work is never slower."""
     phase = program.phases[0]
     times = timing.time_phase(program, 0)
     assert (times.cycles[:, None] >= times.busy - 1e-9).all()

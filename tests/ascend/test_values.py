@@ -1,6 +1,4 @@
-"""Values of hand-written Programs: bit-exact on small integers, any tiling, threads, poison,
-bounds.
-"""
+"""Values of hand-written Programs: bit-exact on small integers; tilings, threads, poison."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Every vector instruction against numpy: values, special cases, masks, strides, the scalar
-fallback.
-"""
+"""Every vector instruction against numpy: values, special cases, masks, strides, scalar code."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ AREA = 16384  # bytes of UB per operand
 
 
 def run_one(make, arrays, result):
-    """Copy arrays to UB areas 1, 2 and `result` to area 0, run make(dst, src0, src1), return area
-    0.
-    """
+    """Area 0 of UB, `result` at first, after make(dst, src0, src1) with arrays in areas 1, 2."""
     out = result.copy()
     every = [*arrays, out]
     tensors = tuple(

@@ -29,9 +29,7 @@ def evaluate(f: Function, x: np.ndarray) -> np.ndarray:
 def fit(
     f: Function, lo: float, hi: float, degree: int, scale: Function | None = None, count: int = 600
 ) -> np.ndarray:
-    """p with p(x) close to f(x); the error counts as |p - f| * |scale|, which is 1 / |f| by
-    default.
-    """
+    """p with p(x) close to f(x); the error is |p - f| * |scale|, by default |p - f| / |f|."""
     x = chebyshev(lo, hi, count)
     y = evaluate(f, x)
     s = 1 / np.abs(y) if scale is None else np.abs(evaluate(scale, x))

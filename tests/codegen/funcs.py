@@ -56,9 +56,7 @@ def random_array(
 def check(
     f: Func, *arrays: np.ndarray[Any, Any], seed: int = 0, tolerance: float = 0.0
 ) -> list[np.ndarray[Any, Any]]:
-    """Run the kernel and the meaning on the same data; they must agree in every bit (NaN equals
-    NaN).
-    """
+    """Kernel and meaning must agree in every bit on the same data (NaN equals NaN)."""
     rng = np.random.default_rng(seed)
     given = list(arrays) or [random_array(rng, p) for p in f.params]
     expected = [a.copy() for a in given]

@@ -1,6 +1,4 @@
-"""Math functions against float64: special values exactly, dense samples within the stated number
-of ulp.
-"""
+"""Math functions against float64: special values exactly, samples within the stated ulp."""
 
 from __future__ import annotations
 
@@ -91,9 +89,7 @@ def samples(count: int) -> np.ndarray[Any, Any]:
 def ulp_error(
     actual: np.ndarray[Any, Any], args: list[np.ndarray[Any, Any]], name: str, dtype: str
 ) -> float:
-    """The largest distance to the float64 value, in ulp of `dtype`; infinite when a special value
-    differs.
-    """
+    """The largest distance to float64 in ulp of `dtype`; infinite if a special value differs."""
     kind = dtypes.numpy_dtype(dtype)
     with np.errstate(all="ignore"):
         exact = np.asarray(apply_call(name, [a.astype(np.float64) for a in args], "float64"))

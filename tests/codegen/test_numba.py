@@ -1,6 +1,4 @@
-"""The two numba forms of a kernel: readable source that runs, and a function for the user's own
-numba code.
-"""
+"""The two numba forms of a kernel: readable source, and a function for numba code of users."""
 
 from __future__ import annotations
 

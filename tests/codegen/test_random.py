@@ -1,6 +1,4 @@
-"""Random loop nests: whatever the loop kinds, tails, guards and indices, the kernel does what the
-interpreter does.
-"""
+"""Random loop nests (kinds, tails, guards, indices): kernels do what the interpreter does."""
 
 from __future__ import annotations
 

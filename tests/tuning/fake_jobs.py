@@ -1,6 +1,4 @@
-"""Stand-ins for building and timing: a rippled version of the closed form, and jobs that
-misbehave.
-"""
+"""Stand-ins for building and timing: a rippled closed form, and jobs that misbehave."""
 
 import hashlib
 import os

@@ -1,6 +1,4 @@
-"""From a declaration to a tuned schedule and back, with real builds, simulation and checks of
-values.
-"""
+"""From a declaration to a tuned schedule and back, with real builds, times and value checks."""
 
 import os
 import subprocess

@@ -1,6 +1,4 @@
-"""Search spaces: reading, enumeration, checks, defaults, estimates; every mistake has a place and
-a hint.
-"""
+"""Search spaces: reading, enumeration, checks, defaults, estimates, and users' mistakes."""
 
 import contextlib
 

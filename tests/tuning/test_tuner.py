@@ -1,6 +1,4 @@
-"""The search: seeds, failures, resume after a kill, determinism; timing is faked, processes are
-real.
-"""
+"""The search: seeds, failures, resume, determinism; timing is faked, processes are real."""
 
 import json
 import os

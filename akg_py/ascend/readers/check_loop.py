@@ -322,8 +322,9 @@ def overlaps(work, x, out, count, row):  # type: ignore[no-untyped-def]
 
 @compiled
 def check_core(code, end, r, flags, flag_count, traits, work, core):  # type: ignore[no-untyped-def]
-    """Check one core in program order; faults are left in work. Returns rows executed, or -1 when
-    stopped.
+    """Check one core in program order and leave faults in work.
+
+    Returns the number of rows executed, or -1 when stopped.
     """
     x = work + W_X * 8
     out = work + W_REGIONS * 8

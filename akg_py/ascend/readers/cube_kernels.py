@@ -74,8 +74,10 @@ def _multiplication(whole: bool) -> Any:
         init: Any,
         wide: Any,
     ) -> Any:
-        """C (8 rows, two NZ columns of 16 c_stride apart) += A (rows a_pitch bytes apart) B (packed
-        32 wide). With `wide` 0 only the first column is computed and stored.
+        """C (8 rows, two NZ columns of 16 c_stride apart) += A B.
+
+        Rows of A are a_pitch bytes apart, B is packed 32 wide. With `wide` 0 only the first column
+        is computed and stored.
         """
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -255,8 +257,9 @@ def mmad(x, es, bf16, pack_a, pack_b):  # type: ignore[no-untyped-def]
 
 @called
 def nd2nz(x, es):  # type: ignore[no-untyped-def]
-    """Rows of GM into columns of 32 B; columns outside and two at a time, against cache set
-    conflicts.
+    """Rows of GM into columns of 32 B.
+
+    The loop over columns is outside, two at a time, against cache set conflicts.
     """
     dst, src, rows, columns = argument(x, 0), argument(x, 1), argument(x, 2), argument(x, 3)
     pitch, stride = argument(x, 4), argument(x, 5)
@@ -305,9 +308,7 @@ def transpose_16x16(typingctx: Any, dst: Any, src: Any) -> Any:
 
 @called
 def load_fractals_b16(x):  # type: ignore[no-untyped-def]
-    """LOAD_A and LOAD_B of 16-bit elements: fractals keep their order (rows, columns) of the
-    result.
-    """
+    """LOAD_A and LOAD_B of 16-bit elements: fractals by rows, then columns, of the result."""
     dst, src, rows, columns = argument(x, 0), argument(x, 1), argument(x, 2), argument(x, 3)
     stride, transposed = argument(x, 4), argument(x, 5)
     for r1 in range((rows + 15) >> 4):
@@ -405,8 +406,7 @@ fix_row_bf16, fix_row_i32 = _fix_row("bf16"), _fix_row("i32")
 
 @called
 def fix(x, kind):  # type: ignore[no-untyped-def]
-    """Rows of L0C (NZ, float32) to GM; kind 0 float32, 1 float16, 2 bfloat16,
-    3 int32."""
+    """Rows of L0C (NZ, float32) to GM; kind 0: float32, 1: float16, 2: bfloat16, 3: int32."""
     dst, src, m, n = argument(x, 0), argument(x, 1), argument(x, 2), argument(x, 3)
     pitch, stride, mode = argument(x, 4), argument(x, 5), argument(x, 6)
     for i in range(m):

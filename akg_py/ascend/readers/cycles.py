@@ -29,9 +29,7 @@ COST_COLUMNS = 8
 
 @inlined
 def slots(width):  # type: ignore[no-untyped-def]
-    """512 B packets that a row of `width` bytes takes: pieces of 512, 256, 128, 64, 32 B,
-    greedily.
-    """
+    """Packets that a row of `width` bytes takes: pieces of 512, 256, 128, 64, 32 B, greedily."""
     rest = width & 511
     return (
         (width >> 9)

@@ -166,9 +166,7 @@ class Lanes:
         return self.b.select(first, x, y)
 
     def to_int(self, x: ir.Value) -> ir.Value:
-        """Float to int32, truncating; out of range and NaN give the lowest integer, as numpy on
-        x86.
-        """
+        """Float to int32, truncating; NaN and overflow give the lowest integer, as on x86."""
         b = self.b
         inside = b.and_(
             b.fcmp_ordered(">=", x, self.real(-2147483648.0)),

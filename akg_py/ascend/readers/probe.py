@@ -1,6 +1,4 @@
-"""Single functions of the readers as entry points: for tests and for asking about one
-instruction.
-"""
+"""Single functions of the readers as entry points, for tests and single instructions."""
 
 from __future__ import annotations
 

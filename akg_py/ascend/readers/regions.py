@@ -54,8 +54,9 @@ def align16(n):  # type: ignore[no-untyped-def]
 
 @inlined
 def lanes_region(x, out, i, es, lanes, repeats, write):  # type: ignore[no-untyped-def]
-    """Region of operand i (0 dst, 1 src0, 2 src1) of a vector instruction: repeats of 32 B
-    blocks.
+    """Region of operand i (0 dst, 1 src0, 2 src1) of a vector instruction.
+
+    It consists of repeats of 32 B blocks.
     """
     size = lanes * es
     block = operand(x, 8 + i)

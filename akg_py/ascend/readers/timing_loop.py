@@ -368,8 +368,9 @@ def simulate_cores(  # type: ignore[no-untyped-def]
     work,
     snapshot_words,
 ):
-    """Time all cores of a phase; one zeroed state of `words` each. Returns (outcome, core, row,
-    detail).
+    """Time all cores of a phase; one zeroed state of `words` each.
+
+    Returns (outcome, core, row, detail).
 
     work: 16 words of operands, one register vector, snapshots of all marks.
     """

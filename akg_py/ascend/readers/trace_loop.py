@@ -1,5 +1,4 @@
-"""The tracing reader: resolved rows of one core, and a reader that executes resolved rows in any
-order.
+"""The tracing reader: resolved rows of one core, and a reader that runs them in any order.
 
 A resolved row is sixteen int64: op, pipe, twelve operand values (for flags: the flag's number),
 row of the table, 0. It feeds timelines, debugging and the executor of random legal orders in the
@@ -43,8 +42,9 @@ def trace_core(code, end, r, out, limit):  # type: ignore[no-untyped-def]
 
 @compiled
 def run_rows(rows, count, base, size, traits, work):  # type: ignore[no-untyped-def]
-    """Execute resolved instructions in the order given; return -1, or the index that leaves its
-    memory.
+    """Execute resolved instructions in the order given.
+
+    Returns -1, or the index of the one that leaves its memory.
     """
     x, out = work, work + 128
     pack_a, pack_b, kernels = ld(work + 512), ld(work + 520), ld(work + 536)
