@@ -26,6 +26,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
     Args:
         args: every input and every output, in the order of the kernel's parameters.
     """
+    _check_schedule(schedule, "lower")
     func = lower_schedule(schedule, args, name)
     verify(func, "lower")
     return func
@@ -33,6 +34,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
 
 def complete(schedule: Schedule, target: str | Target) -> Schedule:
     """A copy of `schedule` with the steps that `target` needs and it lacks (marked `auto`)."""
+    _check_schedule(schedule, "complete")
     from akg_py.autoschedule import complete_schedule
 
     return complete_schedule(schedule, find_target(target))
@@ -65,10 +67,9 @@ def build(
     part = find_target(target)
     if auto not in AUTO:
         raise ScheduleError(f"auto={auto!r}", hint=f"use one of {', '.join(map(repr, AUTO))}")
-    if not isinstance(schedule, Schedule):
-        raise ScheduleError(
-            f"build takes a schedule, not {schedule!r}", hint="te.create_schedule(C.op)"
-        )
+    _check_schedule(schedule, "build")
+    if inplace is not None and not isinstance(inplace, Mapping):
+        raise ExpressionError(f"inplace is {inplace!r}", hint="inplace={output: input}")
     done = (
         schedule if auto is False else _completed(schedule, part, str(auto))
     )  # staging, scopes, core axis
@@ -84,6 +85,13 @@ def build(
     return AscendKernel(
         func, load_device(part.name), schedule=done, inplace=aliases
     )  # select, plan, sync
+
+
+def _check_schedule(schedule: object, what: str) -> None:
+    if not isinstance(schedule, Schedule):
+        raise ScheduleError(
+            f"{what} takes a schedule, not {schedule!r}", hint="te.create_schedule(C.op)"
+        )
 
 
 def _completed(schedule: Schedule, target: Target, auto: str) -> Schedule:

@@ -20,7 +20,7 @@ from akg_py.ascend.program import Program
 from akg_py.ascend.select import select_instructions
 from akg_py.codegen.arguments import prepare
 from akg_py.cost_types import Cost
-from akg_py.errors import PerformanceWarning
+from akg_py.errors import ExpressionError, PerformanceWarning
 from akg_py.ir.stmt import Buffer, Func
 
 
@@ -88,11 +88,11 @@ class AscendKernel:
             l2: "warm" if the tensors are in L2 (back-to-back launches), "cold" if they come from
                 HBM.
         """
-        return timing.simulate(self.program, l2=l2)
+        return timing.simulate(self.program, l2=_check_l2(l2))
 
     def profile(self, l2: str = "warm") -> Cost:
         """Like `time`, with the cycles of the critical path attributed to pipes."""
-        return timing.simulate(self.program, l2=l2, attribute=True)
+        return timing.simulate(self.program, l2=_check_l2(l2), attribute=True)
 
     def check(self, *arrays: Any) -> list[Fault]:
         """Run the checking mode: undefined reads, races, deadlocks, flags, bounds, alignment.
@@ -118,3 +118,10 @@ class AscendKernel:
     def __repr__(self) -> str:
         params = ", ".join(f"{p.name}: {p.dtype}{list(p.shape)}" for p in self.func.params)
         return f"<AscendKernel {self.func.name}({params}) on {self.program.device.name}>"
+
+
+def _check_l2(l2: object) -> str:
+    if isinstance(l2, str) and l2 in ("warm", "cold"):
+        return l2
+    given = repr(l2) if isinstance(l2, str) else type(l2).__name__
+    raise ExpressionError(f"l2 is {given}", hint='"warm" or "cold"; simulated times need no arrays')

@@ -91,7 +91,7 @@ class Workload:
             return Workload.parse(what)
         if isinstance(what, Declared):
             return Workload.of_declared(what)
-        outputs = (what,) if isinstance(what, Tensor) else tuple(what)
+        outputs = tuple(what) if isinstance(what, (list, tuple)) else (what,)
         if not outputs or not all(isinstance(t, Tensor) for t in outputs):
             raise ExpressionError(
                 f"{what!r} is no workload",
@@ -116,9 +116,7 @@ def _of_outputs(outputs: tuple[Tensor, ...]) -> Workload:
 
 
 def _guess(op: Operator, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> list[Attrs]:
-    """Attributes under which `op` might declare a graph with these arguments; cheap, may be
-    wrong.
-    """
+    """A cheap guess of attributes with which `op` would declare a graph of these arguments."""
     if not inputs or not outputs:
         return []
     kinds = {a.name: a.kind for a in op.attributes}

@@ -315,6 +315,11 @@ def compute(
         name: used in listings, traces and errors.
     """
     extents = check_shape(shape, name)
+    if not callable(fcompute):
+        raise ExpressionError(
+            f"{name}: {fcompute!r} is no function of the indices",
+            hint="te.compute(shape, lambda i, j: ...)",
+        )
     names = _argument_names(fcompute, len(extents), name)
     axis = tuple(make_axis(n, extent) for n, extent in zip(names, extents, strict=True))
     result = fcompute(*axis)

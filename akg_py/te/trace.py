@@ -7,8 +7,9 @@ JSON and replay on an equal graph.
 from __future__ import annotations
 
 import ast
+import inspect
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,10 @@ class Trace:
     @classmethod
     def from_json(cls, data: Sequence[Any]) -> Trace:
         """Read what `to_json` gave; ScheduleError for anything else."""
+        if not isinstance(data, (list, tuple)):
+            raise ScheduleError(
+                f"{data!r} is no trace", where="trace", hint="a list of steps, as to_json gives it"
+            )
         return cls(tuple(Step.from_json(d) for d in data))
 
     @classmethod
@@ -142,16 +147,28 @@ class Trace:
     def replay(self, schedule: Schedule) -> None:
         """Call every primitive on `schedule`; an error names the step."""
         for number, step in enumerate(self.steps, 1):
-            target: Any = schedule[step.stage] if step.stage else schedule
             before = schedule.auto
             schedule.auto = step.auto
             try:
-                getattr(target, step.primitive)(*map(_listed, step.args), **dict(step.kwargs))
+                target: Any = schedule[step.stage] if step.stage else schedule
+                _call(getattr(target, step.primitive), step)
             except AkgError as e:
                 e.add_note(f"  at step {number} of the trace: {step}")
                 raise
             finally:
                 schedule.auto = before
+
+
+def _call(primitive: Callable[..., Any], step: Step) -> None:
+    args, kwargs = tuple(map(_listed, step.args)), dict(step.kwargs)
+    try:
+        inspect.signature(primitive).bind(*args, **kwargs)
+    except TypeError as e:
+        raise ScheduleError(
+            f"{step.primitive} doesn't take these arguments: {e}",
+            hint="was the trace written by another version of akg_py?",
+        ) from None
+    primitive(*args, **kwargs)
 
 
 def _listed(value: object) -> object:
