@@ -116,6 +116,8 @@ DECLARATIONS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         lambda: ops.add(matrix(4, 8, name="X"), matrix(4, 8, dtype="float16", name="Y")),
         ("float32", "float16"),
     ),
+    "no function": (lambda: te.compute((4,), 5.0, name="C"), ("C: 5.0 is no function",)),
+    "no workload": (lambda: akg.task(5, TARGET), ("5 is no workload",)),
     "tensors that don't broadcast": (lambda: matrix(4, 8) + matrix(3), ("broadcast",)),
     "python's if": (
         lambda: te.compute((4,), lambda i: 1.0 if matrix(4)[i] > 0 else 0.0),
@@ -176,6 +178,8 @@ SCHEDULES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "scope of an output": (on_stage(lambda c: c.set_scope("UB")), ("cache_write",)),
     "unknown thread axis": (lambda: te.thread_axis("threadIdx.x"), ("blockIdx.x",)),
     "a tensor as a schedule": (lambda: akg.build(product()[-1], product()), ("create_schedule",)),
+    "a tensor to lower": (lambda: akg.lower(product()[-1], product()), ("lower takes a schedule",)),
+    "a tensor to complete": (lambda: akg.complete(product()[-1], TARGET), ("create_schedule",)),
     "argument left out": (lambda: built(product()[1:]), ("missing arguments: A",)),
     "argument of another graph": (
         lambda: built([matrix(3, name="Q"), *product()]),
@@ -199,6 +203,10 @@ def test_a_trace_that_does_not_fit_names_the_step() -> None:
     error = mistake(lambda: s.trace.replay(other), akg.ScheduleError, "no axis of this stage")
     assert any('s["C"].split("i", factor=4)' in note for note in error.__notes__)
     mistake(lambda: te.Trace.parse("import os"), akg.ScheduleError, "not a call")
+    mistake(lambda: te.Trace.from_json(5), akg.ScheduleError, "no trace")  # type: ignore[arg-type]
+    for text in ('s["C"].split()', 's["C"].split("i", 1, 2, 3)', 's["C"].fuse("i", by=2)'):
+        trace = te.Trace.parse(text)
+        mistake(lambda t=trace: t.replay(scheduled()[0]), akg.ScheduleError, "these arguments")
 
 
 # ---------------------------------------------------------------- targets
@@ -287,6 +295,14 @@ def test_arguments_of_a_call(target: str) -> None:
     assert at_this_file(error)
 
 
+def test_what_a_time_depends_on() -> None:
+    args = plus_one()
+    kernel = built(args, TARGET)
+    for call in (lambda: kernel.time("hot"), lambda: kernel.profile(zeros(*args)[0])):
+        mistake(call, akg.ExpressionError, "warm", "cold")
+    mistake(lambda: built(args).time(), akg.ExpressionError, "not 0")  # times there are measured
+
+
 def test_wrong_aliases() -> None:
     args = plus_one()
     other, half = matrix(16, 64, name="other"), plus_one(8)
@@ -294,6 +310,7 @@ def test_wrong_aliases() -> None:
     mistake(lambda: built(args, inplace={args[1]: other}), E, "other", "no argument")
     A, X = matrix(16, 64), matrix(8, 64, name="X")
     C = te.compute((16, 64), lambda i, j: A[i, j] + X[0, j], name="C")
+    mistake(lambda: built(args, inplace=[args[1]]), E, "inplace={output: input}")
     mistake(lambda: built([A, X, C], inplace={C: X}), E, "can't take the place of X")
     assert built(half, inplace={half[1]: half[0]})
 
@@ -483,7 +500,8 @@ def test_a_list_with_one_bad_line(tmp_path: Path) -> None:
     listing = tmp_path / "mine.txt"
     listing.write_text("relu:shape=4x64\nrelu:shape=4by64\nadd:shape=4x64\n")
     path = tmp_path / "t.jsonl"
-    arguments = ["tune", str(listing), "--trials", "1", "--workers", "1", "--database", str(path)]
+    limits = ["--trials", "1", "--workers", "1", "--minutes", "10", "--timeout", "300"]
+    arguments = ["tune", str(listing), *limits, "--database", str(path)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = CliRunner().invoke(main, arguments)
