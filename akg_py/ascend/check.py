@@ -14,7 +14,7 @@ import numpy as np
 from akg_py import dtypes
 from akg_py.ascend import isa
 from akg_py.ascend.program import Instruction, Phase, Program, space_of, walk
-from akg_py.ascend.table import Table
+from akg_py.ascend.table import Table, table_of
 from akg_py.errors import InternalError
 
 KINDS = {
@@ -76,7 +76,7 @@ def check(program: Program, arrays: list[np.ndarray] | None = None) -> list[Faul
         if t.role != "input"
     }
     for index, phase in enumerate(program.phases):
-        faults += _check_phase(program, phase, program.table(index), coverage)
+        faults += _check_phase(program, phase, table_of(program, index), coverage)
         if index + 1 < len(program.phases):
             for cells in coverage.values():
                 np.minimum(cells, 1, out=cells)

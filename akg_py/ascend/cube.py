@@ -17,12 +17,11 @@ from akg_py.ir.expr import (
     Expr,
     Load,
     Var,
-    buffer_of,
     const,
     free_vars,
     linear_combination,
 )
-from akg_py.ir.stmt import GLOBAL, Buffer, For, Func, Store, walk_stmts
+from akg_py.ir.stmt import GLOBAL, Buffer, For, Func, Store, buffer_of, walk_stmts
 
 
 class CubeSelector:

@@ -17,7 +17,6 @@ from akg_py.ir.expr import Affine, Const, Expr, ExprLike, Var, as_expr, const, l
 
 if TYPE_CHECKING:
     from akg_py.ascend.device import Device
-    from akg_py.ascend.table import Table
 
 Node = Union["Instruction", "Repeat", "SetFlag", "WaitFlag"]
 
@@ -140,16 +139,7 @@ class Program:
     device: Device
     tensors: tuple[GlobalTensor, ...]
     phases: tuple[Phase, ...]
-    _tables: dict[int, Table] = field(default_factory=dict, init=False, repr=False)
-
-    def table(self, phase: int) -> Table:
-        """The assembled table of a phase, built once."""
-        from akg_py.ascend.table import assemble
-
-        table = self._tables.get(phase)
-        if table is None:
-            table = self._tables[phase] = assemble(self.phases[phase], self)
-        return table
+    tables: dict[int, Any] = field(default_factory=dict, init=False, repr=False)
 
     def listing(self) -> str:
         """The Program as readable assembly, operands as expressions, origins as comments."""

@@ -500,3 +500,11 @@ def assemble(phase: Phase, program: Program) -> Table:
 
 
 __all__ = ["Table", "assemble"]
+
+
+def table_of(program: Program, phase: int) -> Table:
+    """The assembled table of a phase, built once."""
+    table: Table | None = program.tables.get(phase)
+    if table is None:
+        table = program.tables[phase] = assemble(program.phases[phase], program)
+    return table

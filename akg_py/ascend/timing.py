@@ -14,7 +14,7 @@ import numpy as np
 from akg_py.ascend import isa
 from akg_py.ascend.device import Device
 from akg_py.ascend.program import Phase, Program
-from akg_py.ascend.table import Table
+from akg_py.ascend.table import Table, table_of
 from akg_py.cost_types import Cost, PhaseCost
 from akg_py.errors import InternalError
 
@@ -124,7 +124,7 @@ def time_phase(
         simulate_cores,
     )
 
-    phase, table = program.phases[index], program.table(index)
+    phase, table = program.phases[index], table_of(program, index)
     if costs is None:
         costs = cost_table(program.device, phase.kind, phase.cores)
     states = _run(program, phase, table, costs, early_stop, simulate_cores)
@@ -191,7 +191,7 @@ def critical_path(
     from akg_py.ascend.readers.cycles import TICKS
     from akg_py.ascend.readers.timing_loop import EMPTY, S_FLAGS, simulate_core
 
-    phase, table = program.phases[index], program.table(index)
+    phase, table = program.phases[index], table_of(program, index)
     if costs is None:
         costs = cost_table(program.device, phase.kind, phase.cores)
     flags = len(table.flags)
@@ -274,7 +274,7 @@ def _l2_misses(program: Program, index: int, capacity: int) -> tuple[int, int]:
     """Read misses and written bytes of a phase whose tensors exceed L2."""
     from akg_py.ascend.readers.cache_loop import list_accesses, miss_bytes
 
-    phase, table = program.phases[index], program.table(index)
+    phase, table = program.phases[index], table_of(program, index)
     code, x = table.code.ctypes.data, np.zeros(16, np.int64)
     lists: list[np.ndarray] = []
     guess = 1024

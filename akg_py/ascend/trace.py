@@ -9,6 +9,7 @@ import numpy as np
 
 from akg_py.ascend import isa
 from akg_py.ascend.program import Program
+from akg_py.ascend.table import table_of
 from akg_py.ascend.values import check_arrays, core_memory
 from akg_py.errors import InternalError
 
@@ -22,7 +23,7 @@ def trace(program: Program, phase: int, core: int, limit: int = 1 << 20) -> np.n
     """
     from akg_py.ascend.readers.trace_loop import trace_core
 
-    table = program.table(phase)
+    table = table_of(program, phase)
     code, registers = table.code.ctypes.data, table.cores[core].copy()
     end = code + table.code.nbytes
     out = np.zeros((1024, 16), np.int64)

@@ -17,7 +17,7 @@ import numpy as np
 from akg_py.ascend import isa
 from akg_py.ascend.device import Device
 from akg_py.ascend.program import Phase, Program
-from akg_py.ascend.table import Table
+from akg_py.ascend.table import Table, table_of
 from akg_py.errors import InternalError
 
 PACK_BYTES = 1 << 19
@@ -111,7 +111,7 @@ def execute(
             if tensor.role != "input":
                 array.reshape(-1).view(np.uint8).fill(POISON)
     for index, phase in enumerate(program.phases):
-        _run_phase(program, phase, program.table(index), arrays, threads, poison)
+        _run_phase(program, phase, table_of(program, index), arrays, threads, poison)
 
 
 def _run_phase(

@@ -14,8 +14,8 @@ from akg_py.codegen import arithmetic
 from akg_py.codegen.indices import Linear, flat_index, lane_stride
 from akg_py.codegen.llvm import Val, constant, constant_lanes
 from akg_py.codegen.values import stays_inside
-from akg_py.ir.expr import Binary, Expr, Load, bounds, buffer_of, free_vars, is_index, loads, same
-from akg_py.ir.stmt import For, If, Intrinsic, Seq, Stmt, Store
+from akg_py.ir.expr import Binary, Expr, Load, bounds, free_vars, is_index, loads, same
+from akg_py.ir.stmt import For, If, Intrinsic, Seq, Stmt, Store, buffer_of
 
 if TYPE_CHECKING:
     from akg_py.codegen.loops import Loops

@@ -27,11 +27,10 @@ from akg_py.ir.expr import (
     Unary,
     Var,
     bounds,
-    buffer_of,
     is_index,
     loads,
 )
-from akg_py.ir.stmt import Buffer, Store
+from akg_py.ir.stmt import Buffer, Store, buffer_of
 
 
 class Values(Indices):

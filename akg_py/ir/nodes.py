@@ -3,24 +3,22 @@
     expr ::= Const | Var | Affine | Binary | Unary | Select | Cast | Call | Load | Reduce
 
 Operators of `Expr` call the constructors of `ir.expr`, which need the nodes first and therefore put
-themselves into `CONSTRUCTORS`. Everything else imports from `ir.expr`.
+themselves into `CONSTRUCTORS`; so does the printer with `FORMATTERS`. Others import from `ir.expr`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Union
+from typing import Any, Protocol, Union
 
 from akg_py import dtypes
 from akg_py.errors import ExpressionError, InternalError
 
-if TYPE_CHECKING:
-    from akg_py.ir.stmt import Buffer
-
 INDEX = "int32"  # dtype of loop variables; evaluated with unbounded integers
 UNBOUNDED = 1 << 62
 CONSTRUCTORS: dict[str, Callable[..., Expr]] = {}
+FORMATTERS: dict[str, Callable[[Any], str]] = {}
 
 ExprLike = Union["Expr", int, float, bool]
 
@@ -136,9 +134,7 @@ class Expr:
         raise InternalError("unhashable expression")
 
     def __str__(self) -> str:
-        from akg_py.ir.printer import format_expr
-
-        return format_expr(self)
+        return FORMATTERS["expr"](self)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -429,8 +425,3 @@ def same(a: Expr, b: Expr) -> bool:
 def loads(e: Expr) -> Iterator[Load]:
     """All loads inside `e`."""
     return (node for node in walk(e) if isinstance(node, Load))
-
-
-def buffer_of(load: Load) -> Buffer:
-    """The buffer a Load of loop IR reads."""
-    return load.source  # type: ignore[return-value]

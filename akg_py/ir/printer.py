@@ -18,6 +18,7 @@ from akg_py.ir.expr import (
     Unary,
     Var,
 )
+from akg_py.ir.nodes import FORMATTERS
 from akg_py.ir.stmt import Alloc, Buffer, For, Func, If, Intrinsic, Seq, Stmt, Store
 
 _PRECEDENCE = {
@@ -150,3 +151,6 @@ def format_func(f: Func) -> str:
     params = ", ".join(f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]" for p in f.params)
     outputs = ", ".join(p.name for p in f.outputs)
     return f"def {f.name}({params}):  # writes {outputs}\n{format_stmt(f.body, 1)}\n"
+
+
+FORMATTERS.update(expr=format_expr, stmt=format_stmt, func=format_func)

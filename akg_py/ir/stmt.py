@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from akg_py.errors import Place
-from akg_py.ir.expr import Expr, Var, children, substitute
+from akg_py.ir.expr import Expr, Load, Var, children, substitute
+from akg_py.ir.nodes import FORMATTERS
 
 LOOP_KINDS = ("serial", "parallel", "vector", "unroll", "core")
 GLOBAL = "global"
@@ -69,9 +70,7 @@ class Stmt:
     origin: Origin | None
 
     def __str__(self) -> str:
-        from akg_py.ir.printer import format_stmt
-
-        return format_stmt(self)
+        return FORMATTERS["stmt"](self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,9 +135,7 @@ class Func:
     level: str = "loops"
 
     def __str__(self) -> str:
-        from akg_py.ir.printer import format_func
-
-        return format_func(self)
+        return FORMATTERS["func"](self)
 
 
 def seq(*stmts: Stmt | None) -> Stmt:
@@ -218,3 +215,9 @@ def uses_var(s: Stmt, var: Var) -> bool:
         return e is var or any(in_expr(c) for c in children(e))
 
     return any(in_expr(e) for inner in walk_stmts(s) for e in sub_exprs(inner))
+
+
+def buffer_of(load: Load) -> Buffer:
+    """The buffer a Load of loop IR reads."""
+    assert isinstance(load.source, Buffer)
+    return load.source

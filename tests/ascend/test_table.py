@@ -10,6 +10,7 @@ from akg_py.ascend import instructions as ins
 from akg_py.ascend import isa
 from akg_py.ascend.device import load_device
 from akg_py.ascend.program import Instruction, Phase, Program, Repeat, WaitFlag, address
+from akg_py.ascend.table import table_of
 from akg_py.ascend.trace import OPERANDS, trace
 from akg_py.errors import InternalError
 from akg_py.ir.expr import Select, Var, binary, const, evaluate_index, maximum, minimum
@@ -86,7 +87,7 @@ def test_parameters_of_cores():
 def test_hoisting_is_position():
     """An expression over the outer loop is one row of the outer loop, used twice."""
     nest = Repeat(i, const(3), (Repeat(j, const(3), (probe(i * 7 + 1), probe(i * 7 + 1 + j))),))
-    table = program_of(nest).table(0)
+    table = table_of(program_of(nest), 0)
     scalar = isa.SCALAR_NAMES
     names = [scalar[op] if op < len(scalar) else "DEVICE" for op in table.code[:, 0]]
     assert names == ["LOOP", "MADD", "LOOP", "MADD", "DEVICE", "DEVICE", "END", "END"]
@@ -98,7 +99,9 @@ def test_select_takes_a_side():
 
 
 def test_rows_do_not_grow_with_sizes():
-    small, large = (matmul(*shape).table(0) for shape in ((1000, 1000, 1000), (9000, 9000, 9000)))
+    small, large = (
+        table_of(matmul(*shape), 0) for shape in ((1000, 1000, 1000), (9000, 9000, 9000))
+    )
     assert len(large.code) <= len(small.code) + 8
 
 
@@ -106,14 +109,14 @@ def test_rows_do_not_grow_with_sizes():
     "program", [matmul(1024, 1024, 1024), layer_norm(4096, 1024)], ids=lambda p: p.name
 )
 def test_tables_are_small(program):
-    table = program.table(0)
+    table = table_of(program, 0)
     assert len(table.code) < 120 and table.cores.shape[1] < 160
     assert table.marks >= 2
 
 
 def test_unknown_vars_and_instructions_are_refused():
     with pytest.raises(InternalError, match="j is used outside its Repeat"):
-        program_of(probe(j)).table(0)
+        table_of(program_of(probe(j)), 0)
     with pytest.raises(InternalError, match="no instruction"):
         Instruction("VADD_f64", (), "V")
     with pytest.raises(InternalError, match="no instruction VADD_f64"):
@@ -126,7 +129,7 @@ def test_listing(golden):
 
 def test_rows_print_with_their_origin():
     program = matmul(100, 70, 50, tile=(64, 64, 32, 16))
-    table = program.table(0)
+    table = table_of(program, 0)
     row = next(k for k, r in enumerate(table.code) if r[0] == isa.INSTRUCTIONS["MMAD_f16"].number)
     text = table.format_row(row, program, program.phases[0])
     assert text.startswith("MMAD_f16") and "m=min(64" in text and text.endswith("# C += A B")

@@ -2,9 +2,9 @@
 
     python tests/benchmarks/mutants_table.py [COUNT]      writes results/mutants.md
 
-COUNT mutants of each of four Programs (default 500): matmul and layer_norm, written by hand and compiled
-from their schedules. A mutant that neither checks nor values see must give the right values in 60
-random orders that its flags allow (`tests/ascend/adversary.py`), else it is counted as missed.
+COUNT mutants of each of four Programs (default 500): matmul and layer_norm, written by hand and
+compiled from their schedules. A mutant that neither checks nor values see must give right values
+in 60 random orders that its flags allow (`tests/ascend/adversary.py`), else it counts as missed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ascend"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import numpy as np  # noqa: E402
-from adversary import harmful  # noqa: E402
-from mutants import KINDS, mutate  # noqa: E402
-from programs import layer_norm, matmul  # noqa: E402
+import numpy as np
+from adversary import harmful
+from mutants import KINDS, mutate
+from programs import layer_norm, matmul
 
-from akg_py import build, ops, te  # noqa: E402
-from akg_py.ascend import values  # noqa: E402
-from akg_py.ascend.check import check  # noqa: E402
-from akg_py.errors import InternalError  # noqa: E402
+from akg_py import build, ops, te
+from akg_py.ascend import values
+from akg_py.ascend.check import check
+from akg_py.errors import InternalError
 
 
 def compiled(op: str, **attrs: object) -> Any:
@@ -95,9 +95,10 @@ def main() -> None:
     lines = [
         "# Mutants of right Programs",
         "",
-        f"Command: `python tests/benchmarks/mutants_table.py {count}`. `missed`: seen by neither checks nor "
-        "values, but wrong in one of 60",
-        "random orders that the flags allow. The rest of those seen by neither are harmless.",
+        f"Command: `python tests/benchmarks/mutants_table.py {count}`. `missed`: seen by neither "
+        "checks nor values, but",
+        "wrong in one of 60 random orders that the flags allow. The others that neither sees "
+        "are harmless.",
     ]
     for name in PROGRAMS:
         table = judge(name, count)
