@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from akg_py.tuning.entries import Entry
     from akg_py.tuning.session import Result
     from akg_py.tuning.tuner import Progress
-    from akg_py.tuning.worklist import Entry
 
 DEFAULT_MINUTES = 1.5
 
@@ -123,7 +123,8 @@ def tune(
 
 def _read_all(what: tuple[str, ...]) -> tuple[list[Entry], bool]:
     """All entries, and whether all of WHAT could be read; problems are printed."""
-    from akg_py.tuning.worklist import Worklist, read
+    from akg_py.tuning.entries import Worklist
+    from akg_py.tuning.worklist import read
 
     complete = True
     everything = Worklist("all")

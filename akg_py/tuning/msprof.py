@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from akg_py.errors import AkgError, SpaceError
 from akg_py.ops.workload import Workload
-from akg_py.tuning.worklist import Entry, Worklist
+from akg_py.tuning.entries import Entry, Worklist
 
 Shape = tuple[int, ...]
 _TYPE = ("OP Type", "Type", "Op Type")

@@ -17,9 +17,9 @@ from akg_py import library
 from akg_py.errors import AkgError
 from akg_py.tuning import measure
 from akg_py.tuning.database import check_writable
+from akg_py.tuning.entries import Entry
 from akg_py.tuning.record import Record
 from akg_py.tuning.tuner import Options, open_pool, tune_task
-from akg_py.tuning.worklist import Entry
 
 
 @dataclass(frozen=True)
