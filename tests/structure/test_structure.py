@@ -69,9 +69,9 @@ def imported(path: Path) -> Iterator[tuple[str, int, bool]]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
             yield node.module, node.lineno, id(node) in top
-            if node.module == "akg_py":
+            if node.module.split(".")[0] == "akg_py":  # a name may be a module
                 for alias in node.names:
-                    yield f"akg_py.{alias.name}", node.lineno, id(node) in top
+                    yield f"{node.module}.{alias.name}", node.lineno, id(node) in top
 
 
 @each_module
@@ -87,6 +87,30 @@ def test_imports_point_to_lower_layers(path: Path) -> None:
         assert LEVEL[parts[1]] <= LEVEL[own], (
             f"{path}:{line}: {own} imports {module}, a higher layer"
         )
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    """Imports inside functions count too; those for type checkers don't."""
+    names = {
+        ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p
+        for p in MODULES
+    }
+    graph = {
+        name: {m for m, _, _ in imported(path) if m in names and not f"{name}.".startswith(f"{m}.")}
+        for name, path in names.items()
+        if name != "akg_py"
+    }
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, f"circle: {' -> '.join((*path[path.index(name) :], name))}"
+        if name not in done:
+            for other in sorted(graph[name]):
+                visit(other, (*path, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
 
 
 @each_module
