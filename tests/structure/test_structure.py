@@ -136,7 +136,7 @@ def test_import_loads_nothing_heavy() -> None:
     code = "import sys, akg_py, akg_py.te; print([m for m in sys.modules if m in sys.argv[1:]])"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", code, *HEAVY, "scipy", "ml_dtypes"],
+        [sys.executable, "-c", code, *HEAVY, "scipy", "ml_dtypes", "click", "rich", "filelock"],
         capture_output=True,
         text=True,
         env=env,
