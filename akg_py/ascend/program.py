@@ -7,11 +7,12 @@ expression, see `address`. Constructors for single instructions stand in `instru
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
 
-from akg_py.ascend.isa import FIRST_TENSOR, INSTRUCTIONS, SPACE_SHIFT, SPACES
+from akg_py.ascend.isa import FIRST_TENSOR, INSTRUCTIONS, SPACE_SHIFT, SPACES, VECTOR
 from akg_py.errors import InternalError
 from akg_py.ir.expr import Affine, Const, Expr, ExprLike, Var, as_expr, const, linear_combination
 
@@ -205,19 +206,29 @@ def format_address(e: Expr, program: Program, phase: Phase | None = None) -> str
 
 def format_instruction(node: Instruction, program: Program, phase: Phase | None = None) -> str:
     """`MMAD c=L0C[...] m=min(128, M - row) ...`, without zeros and default strides."""
-    parts = [
-        f"{node.op:<10}" if node.pipe == INSTRUCTIONS[node.op].pipe else f"{node.op}.{node.pipe}"
-    ]
-    for operand, e in zip(INSTRUCTIONS[node.op].operands, node.operands, strict=True):
+    spec = INSTRUCTIONS[node.op]
+    parts = [f"{node.op:<10}" if node.pipe == spec.pipe else f"{node.op}.{node.pipe}"]
+    for operand, e in zip(spec.operands, node.operands, strict=True):
         if operand.role in ("dst", "src", "inout"):
             parts.append(f"{operand.name}={format_address(e, program, phase)}")
         elif isinstance(e, Const) and (
             e.value == 0 or (operand.name.endswith("_blk") and e.value == 32)
         ):
             continue
+        elif operand.role == "immediate" and isinstance(e, Const) and spec.family == VECTOR:
+            parts.append(f"{operand.name}={scalar_value(int(e.value), spec.dtypes[0])}")
         else:
             parts.append(f"{operand.name}={e}")
     return " ".join(parts)
+
+
+def scalar_value(bits: int, dtype: str) -> float | int:
+    """The number that the raw bits of a scalar operand stand for."""
+    if dtype == "f32":
+        return float(struct.unpack("<f", struct.pack("<I", bits))[0])
+    if dtype == "f16":
+        return float(struct.unpack("<e", struct.pack("<H", bits))[0])
+    return bits
 
 
 def format_node(node: Node, program: Program, phase: Phase | None = None) -> str:

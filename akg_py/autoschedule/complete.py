@@ -64,8 +64,8 @@ def _attach_on_chip(s: Schedule, name: str) -> None:
     if stage.attach is not None or stage.scope not in ON_CHIP or len(consumers) != 1:
         return
     consumer = consumers[0]
-    if consumer.leaves and not consumer.is_inline:
-        outer = next(
-            (a for a in consumer.leaves if consumer.mark(a).kind == "core"), consumer.leaves[0]
-        )
-        s[name].compute_at(consumer.name, outer)
+    if consumer.attached_to is not None:
+        s[name].compute_at(*consumer.attached_to)
+    elif consumer.leaves and not consumer.is_inline:
+        core = next((a for a in consumer.leaves if consumer.mark(a).kind == "core"), None)
+        s[name].compute_at(consumer.name, consumer.leaves[0] if core is None else core)

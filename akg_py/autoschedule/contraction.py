@@ -184,6 +184,12 @@ def _block(s: Schedule, out: str, device: Device, es: int) -> tuple[IterVar, int
     capacity = device.capacity_bytes("L0C")
     leaves = s.state.stage(out).leaves
     first = next((n for n, a in enumerate(leaves) if a.is_reduce), len(leaves))
+    tiles = [r.inner for r in state.relations if isinstance(r, Split) and r.parent in (m, n)]
+    inside = [leaves.index(a) for a in tiles if a in leaves]
+    if len(inside) == 2 and 0 < min(inside) < first:  # the user's own block, whether it fits or not
+        block = leaves[min(inside) - 1]
+        inner = leaves[min(inside) :]
+        return block, _extent_inside(state, m, inner), _extent_inside(state, n, inner)
     for position, leaf in enumerate(leaves[:first]):
         inner = leaves[position + 1 :]
         block_m, block_n = _extent_inside(state, m, inner), _extent_inside(state, n, inner)

@@ -441,7 +441,8 @@ class _Emitter:
             body = seq(*(self.nest(a) for a in attached), body)
             for a in reversed(attached):
                 for buffer in reversed(a.buffers):
-                    body = Alloc(buffer, body, self._origin(a))
+                    place = a.stage.placed or a.stage.op.place
+                    body = Alloc(buffer, body, Origin(a.stage.name, "", place))
         loop = self._for(p, axis, p.loop_var[axis], p.loop_extent[axis], stage.mark(axis), body)
         mark = stage.mark(axis)
         if mark.tensorize:

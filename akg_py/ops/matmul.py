@@ -6,7 +6,7 @@ from typing import Any
 
 from akg_py import dtypes, te
 from akg_py.errors import ExpressionError
-from akg_py.ops.registry import dtype, extent, register
+from akg_py.ops.registry import choice, dtype, extent, register
 from akg_py.te.tensor import Tensor
 
 Declaration = tuple[list[Tensor], list[Tensor]]
@@ -76,15 +76,15 @@ def batch_matmul(A: Tensor, B: Tensor, out_dtype: str | None = None, name: str =
 
 @register(
     "matmul",
-    [extent("m"), extent("n"), extent("k"), dtype()],
+    [extent("m"), extent("n"), extent("k"), dtype(), choice("out_dtype", "same", "float32")],
     about="C[m,n] = A[m,k] @ B[k,n]",
     flops=lambda a: 2 * a["m"] * a["n"] * a["k"],
     unit="cube",
     exact=True,
 )
-def _declare_matmul(m: int, n: int, k: int, dtype: str) -> Declaration:
+def _declare_matmul(m: int, n: int, k: int, dtype: str, out_dtype: str) -> Declaration:
     A, B = te.placeholder((m, k), dtype, name="A"), te.placeholder((k, n), dtype, name="B")
-    return [A, B], [matmul(A, B)]
+    return [A, B], [matmul(A, B, None if out_dtype == "same" else out_dtype)]
 
 
 @register(

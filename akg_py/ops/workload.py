@@ -133,6 +133,7 @@ def _guess(op: Operator, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
                 "k": inputs[0].shape[-1],
                 "dtype": inputs[0].dtype,
             }
+            | ({} if out.dtype == inputs[0].dtype else {"out_dtype": out.dtype})
         ]
     if "shape" in kinds and out.ndim == 2 and "dtype" in kinds:
         noted = getattr(

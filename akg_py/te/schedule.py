@@ -177,6 +177,13 @@ class Schedule:
             Step(primitive, stage, args, tuple(kwargs.items()), self.auto, find_place()),
         )
 
+    def _placed(self, state: ScheduleState, tensor: Tensor) -> ScheduleState:
+        """`state` with the user's line noted on the new stage of `tensor`."""
+        stage = state.producer(tensor)
+        if stage is None or self.auto:
+            return state
+        return state.with_stage(replace(stage, placed=find_place()))
+
     # ------------------------------------------------------------ graph rewriting
 
     def cache_read(self, tensor: Tensor | str, scope: str, readers: object) -> Tensor:
@@ -192,6 +199,7 @@ class Schedule:
         items = readers if isinstance(readers, (list, tuple)) else [readers]
         names = [item.name if isinstance(item, Stage) else self[item].name for item in items]
         state, copy = rewrite.cache_read(self._state, source, label, scope, names)
+        state = self._placed(state, copy)
         self._commit(state, "cache_read", "", label, scope, tuple(names))
         return copy
 
@@ -206,6 +214,7 @@ class Schedule:
         tensors = [self.tensor(t) if isinstance(t, str) else t for t in given]
         stage = self[tensors[0]]
         state, caches = rewrite.cache_write(self._state, stage._state, scope)
+        state = self._placed(state, caches[0])
         self._commit(state, "cache_write", "", stage.name, scope)
         return list(caches) if isinstance(tensor, (list, tuple)) else caches[0]
 
@@ -311,6 +320,11 @@ class Stage:
         self._schedule._commit(
             self._schedule._state.with_stage(new), primitive, self.name, *args, **kwargs
         )
+
+    def _store(self, change: dict[str, Any], primitive: str, *args: object) -> None:
+        """Change where or how the result is stored, and remember the user's line that said so."""
+        place = self._state.placed if self._schedule.auto else find_place()
+        self._update(replace(self._state, placed=place, **change), primitive, *args)
 
     # ------------------------------------------------------------ loops
 
@@ -474,9 +488,7 @@ class Stage:
                 f"attach to the stage that uses {target.name}",
             )
         self._check_uses(target)
-        self._update(
-            replace(self._state, attach=(target.name, leaf)), "compute_at", target.name, leaf.name
-        )
+        self._store({"attach": (target.name, leaf)}, "compute_at", target.name, leaf.name)
 
     def _check_uses(self, target: Stage) -> None:
         state = self._schedule._state
@@ -534,7 +546,7 @@ class Stage:
         """Put the stage's result into memory `scope`: `UB`, `L1`, `L0C` ... or `global`."""
         if self._state.is_output and scope != "global":
             raise self._error(f"can't put an output into {scope}", f"cache_write it to {scope}")
-        self._update(replace(self._state, scope=str(scope)), "set_scope", str(scope))
+        self._store({"scope": str(scope)}, "set_scope", str(scope))
 
     def double_buffer(self) -> None:
         """Keep two copies of the stage's result: filling one overlaps with using the other."""
@@ -542,7 +554,7 @@ class Stage:
             raise self._error(
                 "can't double-buffer an output", "cache_write it and double-buffer the cache"
             )
-        self._update(replace(self._state, copies=2), "double_buffer")
+        self._store({"copies": 2}, "double_buffer")
 
     def storage_align(self, axis: IterVar | str, factor: int, offset: int = 0) -> None:
         """Pad rows so that the stride of `axis`, in elements, is `offset` modulo `factor`."""

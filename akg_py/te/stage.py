@@ -66,6 +66,7 @@ class StageState:
         outputs: the tensors it stands for (keys of the schedule; they survive rewriting of `op`).
         op: what it computes now.
         attach: None (at the root), INLINE, or (stage name, axis).
+        placed: the user's line that last said where or how often the result is stored.
     """
 
     name: str
@@ -79,6 +80,7 @@ class StageState:
     copies: int = 1
     align: tuple[int, int, int] | None = None
     is_output: bool = False
+    placed: Place | None = None
 
     @property
     def attached_to(self) -> tuple[str, IterVar] | None:
