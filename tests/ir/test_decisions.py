@@ -31,7 +31,9 @@ def test_require_carries_its_reason() -> None:
         require(const(3) <= const(2), lambda: CapacityError("too small", hint="less"))
 
 
-@pytest.mark.parametrize("use", [bool, int, range, lambda e: [0] * e], ids=str)
+@pytest.mark.parametrize(
+    "use", [bool, int, range, lambda e: [0] * e], ids=["bool", "int", "range", "repeat"]
+)
 def test_symbols_are_no_python_values(use: object) -> None:
     with pytest.raises((ExpressionError, InternalError)):
         use(minimum(N, 50))  # type: ignore[operator]
