@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from akg_py.ascend.device import Device
 from akg_py.ascend.memory import plan_memory
@@ -177,7 +176,8 @@ class _Emitter:
             if isinstance(node, Loop):
                 out.append(self._loop(node, node.var, self._resolve(node.extent)))
             else:
-                out.append(replace(node, operands=tuple(self._resolve(e) for e in node.operands)))
+                operands = tuple(self._resolve(e) for e in node.operands)
+                out.append(Instruction(node.op, operands, node.pipe, node.origin))
             out += after.get(n, [])
         return tuple(out)
 

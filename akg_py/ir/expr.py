@@ -83,8 +83,11 @@ def as_expr(value: object, like: str | None = None) -> Expr:
 
 def lift(op: str, a: object, b: object) -> Expr:
     """Build `a op b` for operands a user may write: numbers adopt the other side's dtype."""
-    if type(b) is int and isinstance(a, Expr) and op in INDEX_OPERATORS and is_index(a):
-        return index_binary(op, a, Const(b, INDEX))
+    if op in INDEX_OPERATORS:  # the usual case first
+        if type(b) is int and isinstance(a, Expr) and is_index(a):
+            return index_binary(op, a, Const(b, INDEX))
+        if type(a) is int and isinstance(b, Expr) and is_index(b):
+            return index_binary(op, Const(a, INDEX), b)
     if not isinstance(a, Expr):
         a = as_expr(a, b.dtype if isinstance(b, Expr) else None)
     if not isinstance(b, Expr):

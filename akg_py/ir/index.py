@@ -206,13 +206,20 @@ def bounds(e: Expr) -> tuple[int, int]:
         return e.lo, e.hi
     if isinstance(e, Affine):
         lo = hi = e.const
+        selections = quotients = 0
         for atom, coef in e.terms:
-            atom_lo, atom_hi = bounds(atom)
+            if isinstance(atom, Var):
+                atom_lo, atom_hi = atom.lo, atom.hi
+            else:
+                atom_lo, atom_hi = bounds(atom)
+                if isinstance(atom, Binary):
+                    selections += atom.op in ("min", "max")
+                    quotients += atom.op == "//"
             lo += coef * (atom_lo if coef > 0 else atom_hi)
             hi += coef * (atom_hi if coef > 0 else atom_lo)
-        if any(isinstance(atom, Binary) and atom.op in ("min", "max") for atom, _ in e.terms):
+        if selections:
             lo, hi = _tighten(e, lo, hi)
-        if sum(isinstance(atom, Binary) and atom.op == "//" for atom, _ in e.terms) > 1:
+        if quotients > 1:
             lo, hi = _tighten_quotients(e, lo, hi)
         return lo, hi
     if not isinstance(e, Binary):
