@@ -60,7 +60,7 @@ def test_targets_and_ops():
     result = run("ops")
     assert result.exit_code == 0
     assert (
-        "matmul(m: int, n: int, k: int, dtype: dtype = float16)" in result.output
+        "matmul(m: int, n: int, k: int, dtype: dtype = float16, out_dtype" in result.output
         and "bert-base" in result.output
     )
 
