@@ -156,8 +156,9 @@ def tune_task(
         try:
             journal.parent.mkdir(exist_ok=True)
         except OSError as error:
-            message = f"can't keep the trials: {error.strerror}"
-            raise DatabaseError(message, where=str(journal.parent)) from None
+            message = f"can't make the directory of the trials: {error.strerror}"
+            hint = "move away what is there, or choose another --database"
+            raise DatabaseError(message, where=str(journal.parent), hint=hint) from None
     default = task.default
     with open_search(
         task.space,

@@ -156,6 +156,9 @@ def test_unwritable_database_fails_before_the_search(task, tmp_path):
         tune_task(task, Inline(), FAKE, database=tmp_path / "no" / "t.jsonl")
     with pytest.raises(DatabaseError, match="is a directory"):
         tune_task(task, Inline(), FAKE, database=tmp_path)
+    (tmp_path / "t.jsonl.trials").touch()
+    with pytest.raises(DatabaseError, match=r"t\.jsonl\.trials: .*directory of the trials"):
+        tune_task(task, Inline(), FAKE, database=tmp_path / "t.jsonl")
 
 
 def test_user_mistakes():
