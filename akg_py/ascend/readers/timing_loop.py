@@ -34,10 +34,13 @@ S_READ, S_WRITTEN, S_RING_AT, S_RINGS = 32, 96, 160, 168
 S_FLAGS = S_RINGS + PIPES * QUEUE
 SUMS_END = 160  # S_BUSY .. SUMS_END are sums that grow by the same amount each period
 # snapshot, in words
-N_ITERATION, N_CLOCK, N_SUMS, N_COUNTERS = 0, 1, 2, 2 + SUMS_END - S_BUSY
+N_ITERATION, N_CLOCK, N_FAILURES, N_PAUSE, N_SUMS = range(5)
+N_COUNTERS = N_SUMS + SUMS_END - S_BUSY
 MAX_COUNTERS = 32
 N_STATE = N_COUNTERS + MAX_COUNTERS
-MIN_UNIFORM = 6  # shorter loops cost more to compare than to run
+MIN_UNIFORM = 8  # shorter loops cost more to compare than to run
+MAX_PAUSE = 6  # of a loop that never recurs, one run in 64 is compared
+RECURRED, PAUSED = -1, -2  # in place of an iteration: nothing to compare in this run of the loop
 EMPTY = -(1 << 60)
 ISSUE_PART, LATENCY_PART, PARTS = 7, 8, 9
 OK, EMPTY_WAIT, FULL_SET, NO_FLAG = range(4)
@@ -134,6 +137,24 @@ def skip(snapshot, s, r, periods, flags, pipes, counters, counter_count):  # typ
 
 
 @called
+def enter(snapshot):  # type: ignore[no-untyped-def]
+    """At the LOOP of a marked loop: compare this run, or pause after runs that never recurred."""
+    last = ld(snapshot)
+    failures = ld(snapshot + N_FAILURES * 8)
+    pause = ld(snapshot + N_PAUSE * 8)
+    if last == RECURRED:
+        failures = pause = 0
+    elif last > 0:
+        failures = min(failures + 1, MAX_PAUSE)
+        pause = (1 << failures) - 1
+    elif last == PAUSED:
+        pause -= 1
+    st(snapshot + N_FAILURES * 8, failures)
+    st(snapshot + N_PAUSE * 8, pause)
+    st(snapshot, PAUSED if pause else 0)
+
+
+@called
 def shorten(row, r, s, snapshot, flags, pipes, counters, counter_count):  # type: ignore[no-untyped-def]
     """At the END of a marked loop, before it counts: skip periods, or take a snapshot."""
     counter = r + col(row, 2) * 8
@@ -150,7 +171,7 @@ def shorten(row, r, s, snapshot, flags, pipes, counters, counter_count):  # type
         if periods > 0:
             skip(snapshot, s, r, periods, flags, pipes, counters, counter_count)
             st(counter, ld(counter) + periods * period)
-        st(snapshot, -1)
+        st(snapshot, RECURRED)
         return
     if done & (done - 1) == 0:
         take(snapshot, s, r, done, flags, pipes, counters, counter_count)
@@ -247,7 +268,7 @@ def simulate_core(  # type: ignore[no-untyped-def]
                 if mark and early:
                     snapshot = snapshots + (mark - 1) * snapshot_words * 8
                     if op == LOOP:
-                        st(snapshot, 0)
+                        enter(snapshot)
                     else:
                         shorten(row, r, s, snapshot, flags, pipes, counters, counter_count)
             row = step(op, row, r)
