@@ -271,6 +271,23 @@ def test_too_large_for_l0c() -> None:
     assert at_this_file(error)
 
 
+def test_empty_sum_in_l0c() -> None:
+    args = product(64, 64, 0)
+    s = te.create_schedule(args[-1].op)
+    _, outer, _, _ = s["C"].tile("i", "j", 16, 16)
+    acc = s.cache_write(args[-1], "L0C")
+    s[acc].compute_at(s["C"], outer)
+    for operand, memory in ((args[0], "L0A"), (args[1], "L0B")):
+        l1 = s.cache_read(operand, "L1", [acc])
+        s[l1].compute_at(s["C"], outer)
+        s[s.cache_read(l1, memory, [acc])].compute_at(s["C"], outer)
+    error = mistake(
+        lambda: akg.build(s, args, TARGET), akg.UnsupportedError,
+        "no product is written to", "in L0C", "empty axis",
+    )  # fmt: skip
+    assert at_this_file(error)
+
+
 # ---------------------------------------------------------------- calls
 
 

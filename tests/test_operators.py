@@ -87,6 +87,17 @@ def test_operator_agrees_with_the_oracle(case: Any, target: str) -> None:
         "layer_norm_gelu:shape=50x128,dtype=float16",
         "bias_add:shape=33x65,dtype=float32",
         "swiglu:shape=40x96,dtype=float16",
+        "matmul:m=1,n=1,k=1,dtype=float16",
+        "matmul:m=0,n=8,k=8,dtype=float16",
+        "matmul:m=8,n=0,k=8,dtype=float32",
+        "matmul:m=8,n=8,k=0,dtype=float16",
+        "matmul:m=8,n=8,k=0,dtype=float32",
+        "batch_matmul:b=0,m=8,n=8,k=8,dtype=float16",
+        "batch_matmul:b=2,m=8,n=8,k=0,dtype=float16",
+        "softmax:shape=1x1,dtype=float16",
+        "softmax:shape=0x8,dtype=float16",
+        "layer_norm:shape=0x5,dtype=float32",
+        "add:shape=4x0,dtype=float16",
     ],
 )
 def test_shipped_schedule_agrees_with_the_oracle(text: str, target: str) -> None:

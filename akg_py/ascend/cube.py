@@ -19,6 +19,7 @@ from akg_py.ir.expr import (
     Var,
     const,
     free_vars,
+    is_zero,
     linear_combination,
 )
 from akg_py.ir.stmt import GLOBAL, Buffer, For, Func, Store, buffer_of, walk_stmts
@@ -32,6 +33,7 @@ class CubeSelector:
         loops: the loops around the nest, outermost first.
         transposed: ids of operands in L0 that are stored the other way.
         pending_init: accumulator -> number of loops around its initialisation.
+        products: ids of accumulators that the cube writes.
     """
 
     def __init__(self, func: Func) -> None:
@@ -39,6 +41,7 @@ class CubeSelector:
         self.loops: list[Loop] = []
         self.transposed = stored_transposed(func)
         self.pending_init: dict[int, int] = {}
+        self.products: set[int] = set()
 
     def _unsupported(self, store: Store, problem: str, hint: str) -> UnsupportedError:
         stage = store.origin.stage if store.origin else store.buffers[0].name
@@ -56,7 +59,7 @@ class CubeSelector:
 
     def _note_init(self, store: Store) -> None:
         value = store.values[0]
-        if not (isinstance(value, Const) and value.value == 0):
+        if not is_zero(value):
             raise self._unsupported(
                 store, f"the cube can't start from {value}", "add it after the product"
             )
@@ -86,6 +89,8 @@ class CubeSelector:
                 f"no cube instruction computes {store.values[0]}",
                 "rows of the result move the operand in L0A only, columns the one in L0B only",
             )
+        if k_loop is None or not is_zero(k_loop.extent):
+            self.products.add(id(store.buffers[0]))
         keep = [f for f in (m_loop, n_loop, k_loop) if f is not None]
         peeled = [f for f in nest.loops if not any(f is x for x in keep)]
         out = self._peel(nest, out, keep)
@@ -124,7 +129,7 @@ class CubeSelector:
         """Address of an operand in L0, which is loaded and used as a whole."""
         for index in indices[-2:]:
             start = _without(index, loop_vars)
-            if not (isinstance(start, Const) and start.value == 0):
+            if not is_zero(start):
                 raise UnsupportedError(
                     f"{tile.buffer.name}: a part of a tile in {tile.buffer.scope}, from {start}",
                     where=tile.origin.place if tile.origin else None,
@@ -232,12 +237,7 @@ class CubeSelector:
         while True:
             if isinstance(value, Cast):
                 value = value.a
-            elif (
-                isinstance(value, Binary)
-                and value.op == "max"
-                and isinstance(value.b, Const)
-                and value.b.value == 0
-            ):
+            elif isinstance(value, Binary) and value.op == "max" and is_zero(value.b):
                 value, relu = value.a, True
             else:
                 break
@@ -248,6 +248,12 @@ class CubeSelector:
                 f"the way out of L0C can't compute {store.values[0]}",
                 "a cast and a relu may stand there; compute the rest in a stage of its own, on "
                 "the vector cores",
+            )
+        if id(value.source) not in self.products:
+            raise self._unsupported(
+                store,
+                f"no product is written to {value.source.name} in L0C",
+                "leave a product over an empty axis unscheduled: the vector unit writes its zeros",
             )
         src, dst = self.tiles[id(value.source)], self.tiles[id(target)]
         r_var, c_var = _last_vars(value.indices, nest)

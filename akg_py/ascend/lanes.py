@@ -14,7 +14,17 @@ from dataclasses import dataclass
 from akg_py import dtypes
 from akg_py.ascend.program import Instruction
 from akg_py.ascend.tiles import BLOCK, Loop, Node, TileRef, depends_on, is_multiple
-from akg_py.ir.expr import Const, Expr, Var, bounds, ceildiv, const, linear_combination, minimum
+from akg_py.ir.expr import (
+    Const,
+    Expr,
+    Var,
+    bounds,
+    ceildiv,
+    const,
+    is_zero,
+    linear_combination,
+    minimum,
+)
 from akg_py.ir.stmt import For, Origin
 
 REPEAT_BYTES = 256
@@ -184,7 +194,7 @@ def emit_lanes(
         "repeats",
     )
     inner.append(make(at, const(per_repeat), repeats, [const(s) for s in steps], blocks))
-    if not (isinstance(rest, Const) and rest.value == 0):
+    if not is_zero(rest):
         if not isinstance(rest, Const):
             tail = Loop(Var("tail", "int32", 0, 0), minimum(1, rest), origin=origin)
             out.append(tail)

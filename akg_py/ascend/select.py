@@ -15,7 +15,7 @@ from akg_py.ascend.program import Instruction
 from akg_py.ascend.tiles import Loop, Node, Tile, make_tile, walk_nodes
 from akg_py.ascend.vector import VectorSelector
 from akg_py.errors import InternalError, UnsupportedError
-from akg_py.ir.expr import Expr, Var, const
+from akg_py.ir.expr import Expr, Var, const, is_zero
 from akg_py.ir.stmt import (
     GLOBAL,
     Alloc,
@@ -107,7 +107,8 @@ class _Selector(CubeSelector):
             block if block is not None else Var("block", "int32", 0, 0), blocks, origin=root.origin
         )
         self.loops = [loop]
-        self._walk(inner, loop.body)
+        if not is_zero(blocks):
+            self._walk(inner, loop.body)
         name = (
             root.origin.stage
             if root.origin
@@ -140,6 +141,8 @@ class _Selector(CubeSelector):
                         origin=s.origin,
                     )
                     self._in_loop(other, s.orelse, out)
+            case For() if is_zero(s.extent):
+                pass
             case _:
                 nest = find_nest(s)
                 if nest is not None:

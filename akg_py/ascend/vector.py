@@ -15,7 +15,19 @@ from akg_py.ascend.expressions import BINARY, ExpressionSelector
 from akg_py.ascend.lanes import MAX_REPEATS, REPEAT_BYTES, Axis, chunk_axis, make_axes, strip
 from akg_py.ascend.operations import GM_SCOPES, STORED_DTYPES
 from akg_py.ascend.tiles import BLOCK, Loop, Node, TileRef, depends_on, is_multiple
-from akg_py.ir.expr import Binary, Const, Expr, Load, Var, const, free_vars, rebuild, same, walk
+from akg_py.ir.expr import (
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Var,
+    const,
+    free_vars,
+    is_zero,
+    rebuild,
+    same,
+    walk,
+)
 from akg_py.ir.stmt import Buffer, For, Store
 
 _CROSS = {"+": "VCADD", "max": "VCMAX", "min": "VCMIN"}
@@ -207,7 +219,7 @@ class VectorSelector(ExpressionSelector):
         part = TileRef(value.tile, start + loop.var * step, value.dtype)
         self._op(BINARY[op], acc.dtype, [acc, acc, part], [*data, width])
         self.out = saved
-        if not (isinstance(rest, Const) and rest.value == 0):
+        if not is_zero(rest):
             part = TileRef(value.tile, start + chunks * step, value.dtype)
             tail = Axis(width.var, rest, width.size)
             self._op(BINARY[op], acc.dtype, [acc, acc, part], [*data, tail])

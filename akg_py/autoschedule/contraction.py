@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from akg_py import dtypes
 from akg_py.ascend.device import Device
-from akg_py.ir.expr import Binary, Cast, Const, Expr, Load, Reduce
+from akg_py.ir.expr import Binary, Cast, Const, Expr, Load, Reduce, is_zero
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import Fuse, ScheduleState, Split, StageState
 from akg_py.te.tensor import IterVar, Tensor
@@ -140,9 +140,7 @@ def _only_converts(consumer: StageState, producer: StageState) -> bool:
         return False
     e = consumer.op.body[0]
     while True:
-        if isinstance(e, Cast) or (
-            isinstance(e, Binary) and e.op == "max" and isinstance(e.b, Const) and e.b.value == 0
-        ):
+        if isinstance(e, Cast) or (isinstance(e, Binary) and e.op == "max" and is_zero(e.b)):
             e = e.a
         else:
             break

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 import click
 
 
@@ -110,9 +112,12 @@ def _select(file: str, what: str, target: str):  # type: ignore[no-untyped-def]
     found = [r for r in database.all_best() if r.digest in wanted and target in ("", r.target)]
     if not found:
         known = sorted({r.workload for r in database})
+        names = {w.split(":")[0] for w in known}
+        near = [] if wanted else get_close_matches(what, [*names, *known], 2)
+        has = f"it has {', '.join(known[:5])}" if known else "it is empty"
         raise DatabaseError(
             f"no record of {what or 'anything'}{f' on {target}' if target else ''}",
             where=file,
-            hint=f"it has {', '.join(known[:5])}" if known else "it is empty",
+            hint=f"did you mean {' or '.join(near)}?" if near else has,
         )
     return found

@@ -338,6 +338,11 @@ def const(value: int | float | bool, dtype: str = INDEX) -> Const:
     return Const(int(value), dtype)
 
 
+def is_zero(e: Expr) -> bool:
+    """Whether `e` is the constant 0."""
+    return isinstance(e, Const) and e.value == 0
+
+
 def check_fits(value: int, dtype: str) -> None:
     if dtype != INDEX and not dtypes.lowest(dtype) <= value <= dtypes.highest(dtype):
         raise ExpressionError(

@@ -28,6 +28,7 @@ from akg_py.ir.expr import (
     const,
     free_vars,
     is_index,
+    is_zero,
     minimum,
     rebuild,
     substitute,
@@ -549,8 +550,7 @@ class _Emitter:
             if producer.parent is not None:
                 starts = [producer.start[a] for a in producer.stage.op.axis]
                 indices = tuple(
-                    i if isinstance(s, Const) and s.value == 0 else i - s
-                    for i, s in zip(indices, starts, strict=True)
+                    i if is_zero(s) else i - s for i, s in zip(indices, starts, strict=True)
                 )
             load = Load(buffer, indices, buffer.dtype)
             return load if buffer.dtype == e.dtype else Cast(load, e.dtype)

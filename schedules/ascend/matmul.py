@@ -14,11 +14,14 @@ SERVES = ("matmul", "batch_matmul")
 def matmul(s: te.Schedule, config: Any) -> None:
     """Two-level split of k: L1 chunks of step_a (step_b) L0 chunks, the larger step outside."""
     out = s.outputs[0]
-    if s[out].op.reduce_axis:  # no conversion stage: the product leaves as it is
-        acc = s.cache_write(out, "L0C")
-    else:
-        acc = out.op.input_tensors[0]
+    converts = not s[out].op.reduce_axis
+    acc = out.op.input_tensors[0] if converts else out
+    if s[acc].op.reduce_axis[0].extent == 0:
+        return  # zeros, which completion leaves to the vector cores
+    if converts:
         s[acc].set_scope("L0C")
+    else:  # the product leaves as it is
+        acc = s.cache_write(out, "L0C")
     *batch, i, j = s[out].op.axis
     i_outer, i_inner = s[out].split(i, factor=config.tile_m)
     j_outer, j_inner = s[out].split(j, factor=config.tile_n)

@@ -160,6 +160,7 @@ def test_db_show_best_export(database, tmp_path):
         and "no record of softmax" in missing.output
         and "it has add" in missing.output
     )
+    assert "did you mean relu?" in run("db", "best", database, "rellu").output
     assert run("db", "export", database, "-o", tmp_path / "no" / "x").exit_code == 1
 
 
