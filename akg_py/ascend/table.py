@@ -2,8 +2,8 @@
 
 Each distinct operand expression gets one register. A row that computes it stands right after the
 LOOP row of the innermost Repeat it depends on, so hoisting is position. Loops stay loops; nothing
-depends on sizes but register contents. `uniform` (END, x3) is the number of leading iterations
-whose sizes are equal: what the time reader may skip.
+depends on sizes but register contents. `uniform` (END, x3) is the first iteration after this one
+whose sizes are others, at most the extent: up to there the time reader may skip.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class _Assembler:
         return found
 
     def uniform(self, e: Expr, node: Repeat) -> Expr:
-        """Leading iterations of `node` over which e keeps its value; at most the extent."""
+        """The iteration of `node` after this one in which e changes; at most the extent."""
         key = (id(node), self.canonical(e))
         found = self.uniform_memo.get(key)
         if found is None:
@@ -250,7 +250,7 @@ class _Assembler:
         return count
 
     def steady_count(self, op: str, steady: Expr, moving: Expr, node: Repeat) -> Expr | None:
-        """Iterations for which min or max keeps choosing the side without the loop's var."""
+        """The iteration up to which min or max chooses the side without the loop's var."""
         lo, hi = bounds(moving - steady)
         if (lo >= 0) if op == "min" else (hi <= 0):
             return node.extent
@@ -267,7 +267,10 @@ class _Assembler:
         return None if last is None else minimum(node.extent, maximum(last + 1, 0))
 
     def last_below(self, e: Expr, limit: Expr, node: Repeat) -> Expr | None:
-        """The last value of the loop's var with e <= limit, for an e that grows with it."""
+        """The last iteration up to which e <= limit, for an e that grows with the loop's var.
+
+        A remainder counts if only its last value is above the limit: the tail that comes back.
+        """
         match e:
             case Var():
                 return limit if e is node.var else None
@@ -279,6 +282,10 @@ class _Assembler:
                 return self.last_below(atom, (limit - (e - atom * coef)) // coef, node)
             case Binary(op="//", b=Const(value=n)) if n > 0:
                 return self.last_below(e.a, (limit + 1) * int(n) - 1, node)
+            case Binary(op="%", a=Affine(terms=terms), b=Const(value=n)):
+                moving = [(atom, c) for atom, c in terms if id(node.var) in self.free(atom)]
+                if len(moving) == 1 and moving[0][0] is node.var and limit == n - 2:
+                    return node.var + _steps_to_last(e, moving[0][1], int(n)) - 1
         return None
 
     # ------------------------------------------------------------ registers
@@ -396,22 +403,23 @@ class _Assembler:
 
     def repeat(self, node: Repeat) -> None:
         trips = self.register(node.extent)[0]
+        count: Expr = const(0)
         uniform, modulus, mark = 0, 1, 0
         periods = [self.periods.get(v, 1) for v in self.varying[id(node)]]
         if id(node) in self.busy and all(periods):
-            count: Expr = node.extent
+            count = node.extent
             parts = {
                 self.canonical(p): p for p in (self.uniform(e, node) for e in self.sizes[id(node)])
             }
             parts.pop(self.canonical(node.extent), None)
             for part in parts.values():
                 count = part if count is node.extent else minimum(count, part)
-            if not all(v in self.vars for v in self.free(count)):
+            known = {*self.vars, id(node.var)}
+            if not self.free(count) <= known:
                 count = const(0)  # sizes that depend on loops inside: nothing is known here
             if not (isinstance(count, Const) and count.value < 2):
                 self.marks += 1
                 mark = self.marks
-                uniform = self.register(count)[0]
                 modulus = self.periods.get(id(node.var), 1)
         counter = self.new(node.var)
         depth = len(self.scopes)
@@ -423,6 +431,8 @@ class _Assembler:
         self.serial += 1
         scope = _Scope(self.serial)
         self.scopes.append(scope)
+        if mark:
+            uniform = self.register(count)[0]
         self.visit(node.body)
         self.scopes.pop()
         for c, old in zip(node.counters, before, strict=True):
@@ -460,6 +470,14 @@ class _Assembler:
                 mark,
             ]
         )
+
+
+def _steps_to_last(remainder: Expr, step: int, n: int) -> Expr:
+    """Steps until `remainder`, which moves by `step` modulo n, is n - 1; huge if it never is."""
+    common = math.gcd(step, n)
+    rest = n - 1 - remainder
+    steps = rest // common * pow(step // common, -1, n // common) % (n // common)
+    return steps + minimum(rest % common, 1) * (1 << 30)
 
 
 def _depth(term: tuple[tuple[int, int], int]) -> int:

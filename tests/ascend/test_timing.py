@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from programs import Flags, drain, elementwise, free, layer_norm, matmul, set_flag, wait_flag
 
+from akg_py import build
 from akg_py.ascend import instructions as ins
 from akg_py.ascend import isa, timing
 from akg_py.ascend.device import load_device
 from akg_py.ascend.program import GlobalTensor, Phase, Program, Repeat, address
-from akg_py.ir.expr import Var, const, minimum
+from akg_py.ascend.table import _steps_to_last
+from akg_py.ir.expr import Var, const, evaluate_index, minimum
+from akg_py.library import task
 
 DEVICE = "ascend910b3"
 FIELDS = ("cycles", "busy", "rows", "read", "written", "port_bytes")
@@ -162,6 +165,29 @@ def test_early_stop_shortens_what_repeats():
     ):
         executed, rows = assert_early_stop_is_exact(program)
         assert executed * factor < rows, program.name
+
+
+@pytest.mark.parametrize(
+    "tile_m, tile_n, order", [(80, 48, "n"), (80, 48, "m"), (32, 224, "n"), (32, 112, "n")]
+)
+def test_early_stop_goes_on_after_tails(tile_m: int, tile_n: int, order: str) -> None:
+    job = task("matmul:m=4096,n=4096,k=2048,dtype=float16", DEVICE)
+    config = {**job.default, "tile_m": tile_m, "tile_n": tile_n, "tile_k": 64, "order": order}
+    kernel = build(job.apply(config), job.workload.args, target=DEVICE)
+    executed, rows = assert_early_stop_is_exact(kernel.program)
+    assert executed * 3 < rows
+
+
+def test_steps_to_the_last_remainder() -> None:
+    i = Var("i", lo=0, hi=1000)
+    for n in range(2, 30):
+        for step in range(1, 2 * n):
+            remainder = (i * step + 3) % n
+            steps = _steps_to_last(remainder, step, n)
+            for at in range(0, 60, 7):
+                wanted = next((d for d in range(n) if ((at + d) * step + 3) % n == n - 1), None)
+                found = evaluate_index(steps, {i: at})
+                assert found == wanted if wanted is not None else found > 1000, (n, step, at)
 
 
 PROGRAMS = [

@@ -34,13 +34,13 @@ S_READ, S_WRITTEN, S_RING_AT, S_RINGS = 32, 96, 160, 168
 S_FLAGS = S_RINGS + PIPES * QUEUE
 SUMS_END = 160  # S_BUSY .. SUMS_END are sums that grow by the same amount each period
 # snapshot, in words
-N_ITERATION, N_CLOCK, N_FAILURES, N_PAUSE, N_SUMS = range(5)
+N_ITERATION, N_CLOCK, N_FAILURES, N_PAUSE, N_UNIFORM, N_BASE, N_SUMS = range(7)
 N_COUNTERS = N_SUMS + SUMS_END - S_BUSY
 MAX_COUNTERS = 32
 N_STATE = N_COUNTERS + MAX_COUNTERS
 MIN_UNIFORM = 8  # shorter loops cost more to compare than to run
 MAX_PAUSE = 6  # of a loop that never recurs, one run in 64 is compared
-RECURRED, PAUSED = -1, -2  # in place of an iteration: nothing to compare in this run of the loop
+RECURRED, PAUSED = -1, -2  # in place of an iteration: nothing to compare
 EMPTY = -(1 << 60)
 ISSUE_PART, LATENCY_PART, PARTS = 7, 8, 9
 OK, EMPTY_WAIT, FULL_SET, NO_FLAG = range(4)
@@ -142,7 +142,7 @@ def enter(snapshot):  # type: ignore[no-untyped-def]
     last = ld(snapshot)
     failures = ld(snapshot + N_FAILURES * 8)
     pause = ld(snapshot + N_PAUSE * 8)
-    if last == RECURRED:
+    if failures == RECURRED:
         failures = pause = 0
     elif last > 0:
         failures = min(failures + 1, MAX_PAUSE)
@@ -151,6 +151,7 @@ def enter(snapshot):  # type: ignore[no-untyped-def]
         pause -= 1
     st(snapshot + N_FAILURES * 8, failures)
     st(snapshot + N_PAUSE * 8, pause)
+    st(snapshot + N_UNIFORM * 8, -1)
     st(snapshot, PAUSED if pause else 0)
 
 
@@ -161,7 +162,15 @@ def shorten(row, r, s, snapshot, flags, pipes, counters, counter_count):  # type
     done = ld(counter) + 1
     uniform = reg(r, col(row, 5))
     taken = ld(snapshot)
-    if taken < 0 or done >= uniform or uniform < MIN_UNIFORM:
+    if taken == PAUSED or done >= uniform:
+        return
+    if uniform != ld(snapshot + N_UNIFORM * 8):  # sizes have changed: nothing before counts
+        st(snapshot + N_UNIFORM * 8, uniform)
+        st(snapshot + N_BASE * 8, done - 1)
+        st(snapshot, 0)
+        taken = 0
+    age = done - ld(snapshot + N_BASE * 8)
+    if taken == RECURRED or age + uniform - done < MIN_UNIFORM:
         return
     if taken and recurs(
         snapshot, s, r, done, reg(r, col(row, 6)), flags, pipes, counters, counter_count
@@ -172,8 +181,9 @@ def shorten(row, r, s, snapshot, flags, pipes, counters, counter_count):  # type
             skip(snapshot, s, r, periods, flags, pipes, counters, counter_count)
             st(counter, ld(counter) + periods * period)
         st(snapshot, RECURRED)
+        st(snapshot + N_FAILURES * 8, RECURRED)
         return
-    if done & (done - 1) == 0:
+    if age & (age - 1) == 0:
         take(snapshot, s, r, done, flags, pipes, counters, counter_count)
 
 
