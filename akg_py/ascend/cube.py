@@ -6,6 +6,8 @@ of all reduce loops since the initialisation.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from akg_py.ascend import instructions as ins
 from akg_py.ascend.nest import Nest
 from akg_py.ascend.tiles import Loop, Node, Tile, depends_on, element_address, is_multiple
@@ -23,6 +25,18 @@ from akg_py.ir.expr import (
     linear_combination,
 )
 from akg_py.ir.stmt import GLOBAL, Buffer, For, Func, Store, buffer_of, walk_stmts
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """Rows and columns in GM: loop variables and loops of both, address and pitch in bytes."""
+
+    variables: tuple[Var | None, Var | None]
+    loops: list[For]
+    address: Expr
+    rows: Expr
+    columns: Expr
+    pitch: int
 
 
 class CubeSelector:
@@ -161,6 +175,29 @@ class CubeSelector:
                 )
         return e + row * (64 if tile.buffer.scope == "L0C" else 32) + col // c0 * tile.column_stride
 
+    def _matrix_in_gm(
+        self, nest: Nest, indices: tuple[Expr, ...], tile: Tile, tensor: Tile, at: tuple[Expr, ...]
+    ) -> _Matrix:
+        """What `nest` copies between `tile[indices]` on chip and `tensor[at]` in GM."""
+        r_var, c_var = _last_vars(indices, nest)
+        address = element_address(tensor, at)
+        terms, _ = linear_combination(address)
+        if c_var is not None and terms.get(c_var) != tensor.element_bytes:
+            raise self._unsupported(
+                nest.store,
+                f"rows of an {tile.buffer.scope} tile must be contiguous in GM",
+                "keep the order of the axes",
+            )
+        loops = {f.var: f for f in nest.loops}
+        return _Matrix(
+            variables=(r_var, c_var),
+            loops=[loops[v] for v in (r_var, c_var) if v is not None],
+            address=_without(address, (r_var, c_var)),
+            rows=loops[r_var].extent if r_var is not None else const(1),
+            columns=loops[c_var].extent if c_var is not None else const(1),
+            pitch=(terms.get(r_var, 0) if r_var is not None else 0) or tensor.element_bytes,
+        )
+
     def _load_l1(self, nest: Nest, out: list[Node]) -> None:
         store = nest.store
         source = _plain_copy(store)
@@ -169,27 +206,14 @@ class CubeSelector:
                 store, "L1 takes copies of tensors in GM only", "cache_read the tensor to L1"
             )
         dst, src = self.tiles[id(store.buffers[0])], self.tiles[id(source.source)]
-        r_var, c_var = _last_vars(store.indices, nest)
-        address = element_address(src, source.indices)
-        terms, _ = linear_combination(address)
-        if c_var is not None and terms.get(c_var) != src.element_bytes:
-            raise self._unsupported(
-                store, "rows of an L1 tile must be contiguous in GM", "keep the order of the axes"
-            )
-        loops = {f.var: f for f in nest.loops}
-        keep = [loops[v] for v in (r_var, c_var) if v is not None]
-        out = self._peel(nest, out, keep)
-        rows = loops[r_var].extent if r_var is not None else const(1)
-        cols = loops[c_var].extent if c_var is not None else const(1)
-        pitch = terms.get(r_var, 0) if r_var is not None else 0
-        dst_address = self._fractal_address(dst, store.indices, (r_var, c_var))
-        out.append(
+        matrix = self._matrix_in_gm(nest, store.indices, dst, src, source.indices)
+        self._peel(nest, out, matrix.loops).append(
             ins.nd2nz(
-                dst_address,
-                _without(address, (r_var, c_var)),
-                rows,
-                cols,
-                pitch or src.element_bytes,
+                self._fractal_address(dst, store.indices, matrix.variables),
+                matrix.address,
+                matrix.rows,
+                matrix.columns,
+                matrix.pitch,
                 dst.column_stride,
                 store.buffers[0].dtype,
                 origin=store.origin,
@@ -256,26 +280,14 @@ class CubeSelector:
                 "leave a product over an empty axis unscheduled: the vector unit writes its zeros",
             )
         src, dst = self.tiles[id(value.source)], self.tiles[id(target)]
-        r_var, c_var = _last_vars(value.indices, nest)
-        address = element_address(dst, store.indices)
-        terms, _ = linear_combination(address)
-        if c_var is not None and terms.get(c_var) != dst.element_bytes:
-            raise self._unsupported(
-                store, "rows of an L0C tile must be contiguous in GM", "keep the order of the axes"
-            )
-        loops = {f.var: f for f in nest.loops}
-        keep = [loops[v] for v in (r_var, c_var) if v is not None]
-        out = self._peel(nest, out, keep)
-        rows = loops[r_var].extent if r_var is not None else const(1)
-        cols = loops[c_var].extent if c_var is not None else const(1)
-        pitch = terms.get(r_var, 0) if r_var is not None else 0
-        out.append(
+        matrix = self._matrix_in_gm(nest, value.indices, src, dst, store.indices)
+        self._peel(nest, out, matrix.loops).append(
             ins.fix(
-                _without(address, (r_var, c_var)),
-                self._fractal_address(src, value.indices, (r_var, c_var)),
-                rows,
-                cols,
-                pitch or dst.element_bytes,
+                matrix.address,
+                self._fractal_address(src, value.indices, matrix.variables),
+                matrix.rows,
+                matrix.columns,
+                matrix.pitch,
                 src.column_stride,
                 target.dtype,
                 relu,

@@ -6,6 +6,7 @@ access knows its stride over the lanes: 0 is a broadcast, 1 a vector load, anyth
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 from akg_py.codegen import arithmetic
@@ -50,7 +51,7 @@ class Linear:
         return frozenset(self.terms.items()), self.const, self.lane
 
 
-class Indices:
+class Indices(ABC):
     """Emits index expressions under an environment; `lanes` is 1 outside of vector loops."""
 
     def __init__(self, builder: Builder) -> None:
@@ -94,8 +95,9 @@ class Indices:
             return self._operation(e)
         return self.from_value(arithmetic.convert(self.b, self.value(e), e.dtype, "int64"))
 
+    @abstractmethod
     def value(self, e: Expr) -> Val:
-        raise NotImplementedError
+        """The value of an expression."""
 
     def from_value(self, v: Val) -> Linear:
         return Linear({v.ref: 1}) if v.lanes == 1 else Linear(extra=v)

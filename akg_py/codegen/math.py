@@ -19,8 +19,8 @@ _ROUNDING = {
     "abs": "fabs",
     "sqrt": "sqrt",
 }
-#: functions of the C library that have another name or none are built in `_library`
-_LIBRARY = {
+#: functions of the C library, for doubles
+LIBRARY = {
     "exp",
     "exp2",
     "log",
@@ -58,7 +58,7 @@ def call(b: Builder, name: str, args: list[Val]) -> Val:
     if name == "sigmoid":
         e = call(b, "exp", [b.op(f"fneg {args[0].typed}", elem, args[0].lanes)])
         return b.bin("fdiv", one, b.bin("fadd", one, e))
-    if name not in _LIBRARY:
+    if name not in LIBRARY:
         raise InternalError(f"no code for the function {name}")
     if elem == "double":
         return b.per_lane(name, *args)

@@ -21,31 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from akg_py.codegen.emitter import EMITTER_VERSION
+from akg_py.codegen.math import LIBRARY
 from akg_py.codegen.target import host
 from akg_py.errors import InternalError
 
 _CHECKSUM_BYTES = 32
 _MAGIC = b"akg1"
 _LIBM = [
-    "exp",
-    "exp2",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "expm1",
-    "sin",
-    "cos",
-    "tan",
-    "tanh",
-    "sinh",
-    "cosh",
-    "asin",
-    "acos",
-    "atan",
-    "atan2",
-    "erf",
-    "pow",
+    *sorted(LIBRARY),
     "fmod",
     "fmodf",
     "floorf",

@@ -9,6 +9,7 @@ product is exact or wide enough (float32, float64, integers) it is one matrix pr
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -114,7 +115,7 @@ def check_feeds(
 # ---------------------------------------------------------------- the walk, for any kind of value
 
 
-class GridEvaluator(Generic[V]):
+class GridEvaluator(ABC, Generic[V]):
     """Evaluates a graph; subclasses say what a value is (`V`) and what operations do to it."""
 
     def __init__(
@@ -295,46 +296,49 @@ class GridEvaluator(Generic[V]):
         expand = tuple(slice(None) if d in dims else None for d in range(len(grid.axes)))
         return self.view(self.known[e.source], tuple(cut), order, expand)  # type: ignore[index]
 
-    def view(self, value: V, cut: tuple[Any, ...], order: list[int], expand: tuple[Any, ...]) -> V:
-        raise NotImplementedError
+    @abstractmethod
+    def view(
+        self, value: V, cut: tuple[Any, ...], order: list[int], expand: tuple[Any, ...]
+    ) -> V: ...
 
     def inexact_where(self, value: V, e: Load, grid: Grid, active: Array | None) -> V:
         """Hook: the value of a gather whose indices may be inexact."""
         return value
 
-    def lift(self, array: Array, dtype: str) -> V:
-        raise NotImplementedError
+    @abstractmethod
+    def lift(self, array: Array, dtype: str) -> V: ...
 
-    def empty(self, shape: tuple[int, ...], dtype: str) -> V:
-        raise NotImplementedError
+    @abstractmethod
+    def empty(self, shape: tuple[int, ...], dtype: str) -> V: ...
 
-    def put(self, target: V, at: tuple[slice, ...], value: V) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def put(self, target: V, at: tuple[slice, ...], value: V) -> None: ...
 
-    def take(self, value: V, index: tuple[Any, ...]) -> V:
-        raise NotImplementedError
+    @abstractmethod
+    def take(self, value: V, index: tuple[Any, ...]) -> V: ...
 
-    def truth(self, value: V) -> Array:
-        raise NotImplementedError
+    @abstractmethod
+    def truth(self, value: V) -> Array: ...
 
-    def indices(self, value: V) -> Array:
-        raise NotImplementedError
+    @abstractmethod
+    def indices(self, value: V) -> Array: ...
 
-    def binary(self, op: str, a: V, b: V, dtype: str) -> V:
-        raise NotImplementedError
+    @abstractmethod
+    def binary(self, op: str, a: V, b: V, dtype: str) -> V: ...
 
-    def unary(self, op: str, a: V) -> V:
-        raise NotImplementedError
+    @abstractmethod
+    def unary(self, op: str, a: V) -> V: ...
 
-    def cast(self, a: V, source: str, dtype: str) -> V:
-        raise NotImplementedError
+    @abstractmethod
+    def cast(self, a: V, source: str, dtype: str) -> V: ...
 
-    def select(self, condition: V, a: V, b: V) -> V:
-        raise NotImplementedError
+    @abstractmethod
+    def select(self, condition: V, a: V, b: V) -> V: ...
 
-    def call(self, name: str, args: list[V], dtype: str) -> V:
-        raise NotImplementedError
+    @abstractmethod
+    def call(self, name: str, args: list[V], dtype: str) -> V: ...
 
+    @abstractmethod
     def add_products(
         self,
         state: Any,
@@ -344,9 +348,9 @@ class GridEvaluator(Generic[V]):
         dtype: str,
         shape: tuple[int, ...],
         dims: tuple[int, ...],
-    ) -> Any:
-        raise NotImplementedError
+    ) -> Any: ...
 
+    @abstractmethod
     def add_block(
         self,
         state: Any,
@@ -355,13 +359,12 @@ class GridEvaluator(Generic[V]):
         mask: V | None,
         shape: tuple[int, ...],
         dims: tuple[int, ...],
-    ) -> Any:
-        raise NotImplementedError
+    ) -> Any: ...
 
+    @abstractmethod
     def finish(
         self, state: Any, r: Reduce, init: list[V] | None, shape: tuple[int, ...]
-    ) -> list[V]:
-        raise NotImplementedError
+    ) -> list[V]: ...
 
 
 def _both(a: Array | None, b: Array) -> Array:
