@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from akg_py.te.stage import Fuse, ScheduleState, Singleton, Split, StageState
+from akg_py.te.stage import Fuse, ScheduleState, Singleton, Split, StageState, unique_name
 from akg_py.te.tensor import IterVar, make_axis
 
 
 def _fresh(stage: StageState, name: str) -> str:
-    taken = stage.axis_names()
-    if name not in taken:
-        return name
-    n = 1
-    while f"{name}_{n}" in taken:
-        n += 1
-    return f"{name}_{n}"
+    return unique_name(name, stage.axis_names())
 
 
 def _replace_leaves(

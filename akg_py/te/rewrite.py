@@ -7,7 +7,16 @@ from dataclasses import replace
 
 from akg_py.errors import ScheduleError
 from akg_py.ir.expr import Combiner, Expr, Load, Reduce, binary, const, logical, substitute
-from akg_py.te.stage import Fuse, Relation, ScheduleState, Singleton, Split, StageState, redirect
+from akg_py.te.stage import (
+    Fuse,
+    Relation,
+    ScheduleState,
+    Singleton,
+    Split,
+    StageState,
+    redirect,
+    unique_name,
+)
 from akg_py.te.tensor import ComputeOp, IterVar, Tensor, make_axis
 
 
@@ -31,12 +40,7 @@ def _make(
 
 def _unique_stage(state: ScheduleState, name: str) -> str:
     taken = {s.name for s in state.stages} | {op.name for op in state.inputs}
-    if name not in taken:
-        return name
-    n = 1
-    while f"{name}_{n}" in taken:
-        n += 1
-    return f"{name}_{n}"
+    return unique_name(name, taken)
 
 
 def cache_read(

@@ -15,7 +15,7 @@ from typing import Any
 from akg_py.errors import ScheduleError, find_place
 from akg_py.te import rewrite
 from akg_py.te.loops import fuse_axes, reorder_axes, split_axis
-from akg_py.te.stage import INLINE, LoopMark, ScheduleState, StageState
+from akg_py.te.stage import INLINE, LoopMark, ScheduleState, StageState, unique_name
 from akg_py.te.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor, graph_order
 from akg_py.te.trace import Step, Trace
 
@@ -232,19 +232,12 @@ class Schedule:
 
 
 def _unique_names(names: list[str]) -> list[str]:
-    seen: dict[str, int] = {}
     taken = set(names)
-    result = []
+    result: list[str] = []
     for name in names:
-        if name in seen:
-            while f"{name}_{seen[name]}" in taken:
-                seen[name] += 1
-            unique = f"{name}_{seen[name]}"
-            taken.add(unique)
-            result.append(unique)
-        else:
-            seen[name] = 1
-            result.append(name)
+        unique = unique_name(name, taken) if name in result else name
+        taken.add(unique)
+        result.append(unique)
     return result
 
 

@@ -6,8 +6,9 @@ the loops.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from akg_py.errors import Place
 from akg_py.ir.expr import Expr, Load, rebuild
@@ -140,6 +141,13 @@ class ScheduleState:
         """Stages that read an output of `stage`."""
         keys = set(stage.outputs)
         return tuple(s for s in self.stages if s is not stage and any(t in keys for t in s.reads()))
+
+
+def unique_name(name: str, taken: Collection[str]) -> str:
+    """`name`, or the first of `name_1`, `name_2`, ... that is not `taken`."""
+    if name not in taken:
+        return name
+    return next(new for n in count(1) if (new := f"{name}_{n}") not in taken)
 
 
 def redirect(e: Expr, mapping: Mapping[Tensor, Tensor]) -> Expr:
