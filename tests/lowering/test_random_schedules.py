@@ -133,8 +133,8 @@ def test_random_schedules_on_a_compiled_target(make: Callable[[], Graph], target
 @COMPILED
 @MAKERS
 def test_many_random_schedules_on_a_compiled_target(make: Callable[[], Graph], target: str) -> None:
-    done = [check_compiled(make, seed, target) for seed in range(1000, 1064)]
-    assert target != "cpu" or all(done)
+    done = [check_compiled(make, seed, target) for seed in range(1000, 1080)]
+    assert all(done) if target == "cpu" else sum(done) >= 60
 
 
 @MAKERS
