@@ -25,6 +25,9 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
 
     Args:
         args: every input and every output, in the order of the kernel's parameters.
+
+    Raises:
+        ScheduleError: the schedule contradicts itself, or `args` lack a tensor.
     """
     _check_schedule(schedule, "lower")
     func = lower_schedule(schedule, args, name)

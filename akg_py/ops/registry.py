@@ -89,6 +89,7 @@ class Attribute:
         )
 
     def format(self, value: Any) -> str:
+        """`value` as workload text spells it."""
         if self.kind == "shape":
             return "x".join(map(str, value))
         return f"{value:g}" if self.kind == "number" else str(value)
@@ -105,22 +106,27 @@ class Attribute:
 
 
 def extent(name: str, default: int | None = None, about: str = "") -> Attribute:
+    """An axis extent in elements, 0 or more; without a default it must be given."""
     return Attribute(name, "extent", default, about=about)
 
 
 def shape(name: str = "shape", about: str = "") -> Attribute:
+    """Extents in elements, written as 4096x1024."""
     return Attribute(name, "shape", about=about)
 
 
 def dtype(default: str = "float16", name: str = "dtype") -> Attribute:
+    """The dtype of inputs and output."""
     return Attribute(name, "dtype", default, about="of inputs and output")
 
 
 def number(name: str, default: float) -> Attribute:
+    """A number without unit."""
     return Attribute(name, "number", default)
 
 
 def choice(name: str, *choices: str) -> Attribute:
+    """One of `choices`; the first is the default."""
     return Attribute(name, "choice", choices[0], choices)
 
 
@@ -220,6 +226,7 @@ class Operator:
         return sizes
 
     def count_flops(self, attrs: Attrs) -> int:
+        """Floating-point operations of one call."""
         return (
             self.flops(attrs)
             if self.flops is not None

@@ -74,6 +74,7 @@ class Workload:
 
     @staticmethod
     def of_declared(declared: Declared) -> Workload:
+        """The workload of an operator that is declared already."""
         graph = canonical_text(declared.inputs, declared.outputs)
         return Workload(
             declared.text, graph, declared.inputs, declared.outputs, declared.op, declared.attrs

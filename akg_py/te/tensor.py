@@ -66,6 +66,7 @@ class PlaceholderOp:
     outputs: list[Tensor] = field(default_factory=list)
 
     def output(self, index: int) -> Tensor:
+        """The tensor number `index` that it makes."""
         return self.outputs[index]
 
     @property
@@ -88,6 +89,7 @@ class ComputeOp:
     _reads: list[tuple[Tensor, ...]] = field(default_factory=list, init=False)  # once computed
 
     def output(self, index: int) -> Tensor:
+        """The tensor number `index` that it makes."""
         return self.outputs[index]
 
     @property
