@@ -46,8 +46,8 @@ def emit_reduction(loops: Loops, s: For) -> bool:
         roots = {loops.alias.get(id(x.source), id(x.source)) for x in loads(condition)}
         if loops.alias.get(id(store.buffers[0]), id(store.buffers[0])) in roots:
             return False
-    extent = loops._constant_extent(s)
-    width = loops._lane_count(s)
+    extent = loops.constant_extent(s)
+    width = loops.lane_count(s)
     if width < 2 or (extent or bounds(s.extent)[1]) < 2 * width:
         return False
     if extent is None:  # with nothing to add, the element may not even exist

@@ -7,17 +7,36 @@ before the loop and stored behind it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from akg_py.codegen import arithmetic
+from akg_py.codegen.dependence import accesses
+from akg_py.codegen.indices import Linear, flat_index
 from akg_py.codegen.llvm import ELEM_BYTES, Block, Val, type_text
-from akg_py.ir.expr import Var
-from akg_py.ir.stmt import Buffer
+from akg_py.ir.expr import (
+    Binary,
+    Expr,
+    Select,
+    Var,
+    bounds,
+    free_vars,
+    is_index,
+    linear_combination,
+    loads,
+    same,
+    walk,
+)
+from akg_py.ir.stmt import Buffer, For, If, Stmt, Store, sub_exprs, walk_stmts
 
 if TYPE_CHECKING:
-    from akg_py.codegen.indices import Linear
+    from akg_py.codegen.lanes import Lanes
+    from akg_py.codegen.loops import Loops
     from akg_py.codegen.values import Values
+
+
+MAX_COPIES = 64  # of a statement, by unrolling
+MAX_CELLS = 32  # accumulators of one loop
 
 
 @dataclass
@@ -80,3 +99,111 @@ class Registers:
                 )
                 values.write(self.buffer, cell.where, last)
         values.lanes, values.mask = lanes, mask
+
+
+@dataclass
+class Plan:
+    """What to hold in registers, loops to unroll for that, extents to assume, loops to mask."""
+
+    held: list[tuple[Buffer, set[Var]]] = field(default_factory=list)
+    assume: list[tuple[Expr, int]] = field(default_factory=list)
+    masked: list[For] = field(default_factory=list)
+
+
+def plan_registers(loops: Loops, s: For) -> Plan | None:
+    """What can stay in registers during `s`, or None."""
+    inner = {f.var: f for f in walk_stmts(s.body) if isinstance(f, For)}
+    if any(f.kind in ("parallel", "core") for f in inner.values()) and not loops.in_thread:
+        return None
+    guarded = _guarded_buffers(s.body)
+    seen: dict[int, list[tuple[Expr, ...]]] = {}
+    written: dict[int, Buffer] = {}
+    for (buffer, indices), writes in accesses(s.body):
+        seen.setdefault(id(buffer), []).append(indices)
+        if writes:
+            written[id(buffer)] = buffer
+    shared = set(loops.alias) | set(loops.alias.values())
+    plan = Plan()
+    hoist: list[Expr] = []
+    lane_loops = loops.lane_loops(s.body)
+    for key, buffer in written.items():
+        if key in loops.registers or key in guarded or key in shared or key not in loops.pointers:
+            continue
+        first, *rest = seen[key]
+        if not all(all(map(same, first, other)) for other in rest) or not all(map(is_index, first)):
+            continue
+        atoms = _fixed_atoms(buffer, first, set(inner) | {s.var})
+        if atoms is None:
+            continue
+        used = set().union(*(free_vars(e) for e in first)) if first else set()
+        if s.var in used or not used <= set(loops.env) | set(inner):
+            continue
+        moving = {v for v in used if v in inner}
+        extents = [full_extent(loops, inner[v]) for v in moving]
+        if any(n is None for n in extents):
+            continue
+        cells = 1
+        for v, n in zip(moving, extents, strict=True):
+            assert n is not None
+            cells *= -(-n // (loops.lane_count(inner[v]) if v in lane_loops else 1))
+        unrolled = moving - lane_loops
+        if cells > MAX_CELLS or not _may_unroll(loops, s.body, [inner[v] for v in unrolled]):
+            continue
+        needed = [(inner[v], n) for v, n in zip(moving, extents, strict=True)
+                  if n is not None and loops.constant_extent(inner[v]) is None]  # fmt: skip
+        if any(not free_vars(f.extent) <= set(loops.env) for f, _ in needed):
+            continue
+        if loops.unversioned and any(f.var in unrolled for f, _ in needed):
+            continue
+        for f, n in needed:
+            if loops.unversioned:
+                plan.masked += [f] if f not in plan.masked else []
+            elif not any(same(f.extent, known) for known, _ in plan.assume):
+                plan.assume.append((f.extent, n))
+        hoist += atoms
+        plan.held.append((buffer, unrolled))
+    if not plan.held:
+        return None
+    for atom in hoist:
+        loops.memo.setdefault(atom, loops.linear(atom))
+    return plan
+
+
+def _fixed_atoms(buffer: Buffer, indices: tuple[Expr, ...], moving: set[Var]) -> list[Expr] | None:
+    """The non-variable atoms of an index, if all of them are fixed over a loop."""
+    flat = flat_index(buffer, indices)
+    if flat is None:
+        return None
+    atoms = [a for a in linear_combination(flat)[0] if not isinstance(a, Var)]
+    return atoms if all(free_vars(a).isdisjoint(moving) for a in atoms) else None
+
+
+def full_extent(loops: Lanes, f: For) -> int | None:
+    """The extent of a whole tile, which tails may fall short of; None when it isn't known."""
+    known = loops.constant_extent(f)
+    if known is not None:
+        return known
+    hi = bounds(f.extent)[1]
+    return hi if 0 < hi <= 4096 and is_index(f.extent) else None
+
+
+def _may_unroll(loops: Lanes, body: Stmt, unrolled: list[For]) -> bool:
+    product, stores = 1, sum(isinstance(x, Store) for x in walk_stmts(body))
+    for f in unrolled:
+        product *= full_extent(loops, f) or MAX_COPIES + 1
+    return loops.copies * product * stores <= MAX_COPIES
+
+
+def _guarded_buffers(s: Stmt) -> set[int]:
+    """Buffers that some If, guarding select or short circuit keeps from being reached."""
+    found: set[int] = set()
+    for inner in walk_stmts(s):
+        if isinstance(inner, If):
+            found.update(id(buffer) for (buffer, _), _ in accesses(inner))
+        for e in sub_exprs(inner):
+            for node in walk(e):
+                if isinstance(node, Select) or (
+                    isinstance(node, Binary) and node.op in ("&&", "||")
+                ):
+                    found.update(id(load.source) for load in loads(node))
+    return found

@@ -52,7 +52,7 @@ def emit_parallel(loops: Loops, s: For) -> None:
         inner.env[count] = Linear({length.ref: 1})
         inner.statement(For(step, count, "vector", substitute_stmt(s.body, {s.var: begin + step})))
     else:
-        inner.counted(length, 1, lambda i: inner._at(s, Linear({**i.terms, "%begin": 1})), [])
+        inner.counted(length, 1, lambda i: inner.at(s, Linear({**i.terms, "%begin": 1})), [])
     inner.b.at.end = "ret void"
     loops.thread_peak = max(loops.thread_peak, inner.memory.peak)
 

@@ -5,11 +5,10 @@ Innermost loops are put into vector lanes by the code generator itself.
 
 from __future__ import annotations
 
+from akg_py.autoschedule.cpu.contraction import tile_reduction
 from akg_py.ir.expr import Load, walk
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import StageState
-
-TILE_ROWS, TILE_COLUMNS = 6, 64
 
 
 def complete_cpu(s: Schedule, untouched: bool) -> None:
@@ -47,11 +46,6 @@ def _reads_once(consumer: StageState, producer: StageState) -> bool:
 def _schedule_root(s: Schedule, stage: StageState) -> None:
     data, reduce = stage.op.axis, stage.op.reduce_axis
     if len(data) >= 2 and reduce and data[-1].extent >= 16:
-        i, j = data[-2:]
-        io, jo, ii, ji = s[stage.name].tile(i, j, TILE_ROWS, TILE_COLUMNS)
-        s[stage.name].reorder(io, jo, *reduce, ii, ji)
-        s[stage.name].vectorize(ji)
-        s[stage.name].parallel(data[0] if len(data) > 2 else io)
-    elif data and data[0].extent > 1:
-        if len(data) > 1:
-            s[stage.name].parallel(data[0])
+        tile_reduction(s, stage)
+    elif len(data) > 1 and data[0].extent > 1:
+        s[stage.name].parallel(data[0])

@@ -1,0 +1,239 @@
+"""Loops over lanes: which ones run as vectors, how wide, and their chunks, blocks and tails.
+
+A loop over lanes is checked first (`dependence`): if its iterations might meet, or its body needs
+what lanes can't do, it runs as a serial loop. So a wrong annotation costs speed, never the result.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+
+from akg_py.codegen import arithmetic
+from akg_py.codegen.dependence import accesses, is_independent
+from akg_py.codegen.indices import Linear, flat_index, lane_stride
+from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes
+from akg_py.codegen.registers import MAX_CELLS, Registers
+from akg_py.codegen.target import Processor
+from akg_py.codegen.values import Values
+from akg_py.errors import InternalError
+from akg_py.ir.expr import Const, Expr, Load, Var, bounds, children, free_vars, is_index, same
+from akg_py.ir.stmt import Alloc, Buffer, For, Stmt, Store, sub_stmts, walk_stmts
+
+WIDE = 4  # vectors that a loop over lanes around another loop takes at once
+
+
+class Lanes(Values):
+    """Emits counted loops and loops over lanes."""
+
+    def __init__(self, builder: Builder, processor: Processor, alias: dict[int, int]) -> None:
+        super().__init__(builder)
+        self.processor = processor
+        self.alias = alias
+        self.copies = 1  # of the current statement, by unrolling
+        self.assumed: list[tuple[Expr, int]] = []
+        self.lane_masks: dict[Var, list[Val]] = {}
+
+    @abstractmethod
+    def statement(self, s: Stmt) -> None:
+        """Emit a statement."""
+
+    def at(self, s: For, where: Linear) -> None:
+        outer = self.env.get(s.var)
+        self.env[s.var] = where
+        self.statement(s.body)
+        if outer is None:
+            del self.env[s.var]
+        else:
+            self.env[s.var] = outer
+
+    def constant_extent(self, s: For) -> int | None:
+        if isinstance(s.extent, Const):
+            return int(s.extent.value)
+        for e, value in self.assumed:
+            if same(e, s.extent):
+                return value
+        return None
+
+    def extent_value(self, s: For) -> Val:
+        extent = self.linear(s.extent)
+        if not extent.is_uniform:
+            raise InternalError(f"the extent of {s.var.name} differs between lanes")
+        return self.materialise(extent)
+
+    def counted(
+        self,
+        extent: Val,
+        step: int,
+        body: Callable[[Linear], None],
+        held: list[tuple[Buffer, set[Var]]],
+    ) -> None:
+        """`body(i)` for i in 0, step, ... below extent, with `held` buffers in registers."""
+        before, head, after = self.b.block("before"), self.b.block("loop"), self.b.block("after")
+        if extent.ref.startswith("%"):
+            self.b.branch(self.b.compare("sgt", extent, constant(0, "i64")), before, after)
+        else:
+            self.b.jump(before if int(extent.ref) > 0 else after)
+        before.end = f"br label %{head.label}"
+        for buffer, unrolled in held:
+            self.registers[id(buffer)] = Registers(buffer, before, unrolled)
+        self.b.at = head
+        i, following = self.b.name(), self.b.name()
+        at = len(head.lines)
+        body(Linear({i: 1}))
+        latch = self.b.at
+        self.b.emit(f"{following} = add nuw nsw i64 {i}, {step}")
+        head.lines.insert(
+            at, f"{i} = phi i64 [ 0, %{before.label} ], [ {following}, %{latch.label} ]"
+        )
+        more = self.b.compare("slt", Val(following, "i64"), extent)
+        done = self.b.block("done")
+        self.b.branch(more, head, done)
+        self.b.at = done
+        for buffer, _ in held:
+            self.registers.pop(id(buffer)).store_back(self)
+        self.b.jump(after)
+        self.b.at = after
+
+    def lane_loops(self, s: Stmt) -> set[Var]:
+        """Variables of the loops in `s` that will run over lanes."""
+        if self.lanes > 1:
+            return set()
+        if isinstance(s, For) and self.takes_lanes(s):
+            return {s.var}
+        return set().union(*(self.lane_loops(inner) for inner in sub_stmts(s)))
+
+    def takes_lanes(self, s: For) -> bool:
+        if self.constant_extent(s) == 1:
+            return False
+        wanted = s.kind == "vector" or (s.kind != "unroll" and self._pays_off(s))
+        return wanted and self._can_vectorise(s)
+
+    # ------------------------------------------------------------ lanes
+
+    def lane_count(self, s: For) -> int:
+        """Lanes for a loop: one vector of the widest element, no more than the loop can fill."""
+        widest = 1
+        for inner in walk_stmts(s.body):
+            if isinstance(inner, Store):
+                sizes = [ELEM_BYTES[arithmetic.compute_elem(b.dtype)] for b in inner.buffers]
+                sizes += [
+                    ELEM_BYTES[arithmetic.compute_elem(e.dtype)]
+                    for v in inner.values
+                    for e in walk_values(v)
+                ]
+                widest = max(widest, *sizes)
+        lanes = self.processor.vector_bytes // widest
+        limit = self.constant_extent(s) or bounds(s.extent)[1]
+        while lanes > 1 and lanes // 2 >= limit:
+            lanes //= 2
+        return lanes
+
+    def _can_vectorise(self, s: For) -> bool:
+        if self.lane_count(s) < 2:
+            return False
+        for inner in walk_stmts(s.body):
+            if isinstance(inner, Alloc):
+                return False
+            if isinstance(inner, For) and not self._is_uniform_extent(inner.extent, s):
+                return False
+            if isinstance(inner, Store) and any(id(b) in self.registers for b in inner.buffers):
+                if not all(map(is_index, inner.indices)):
+                    return False
+        return is_independent(s, self.alias)
+
+    def _is_uniform_extent(self, extent: Expr, s: For) -> bool:
+        return is_index(extent) and s.var not in free_vars(extent)
+
+    def _pays_off(self, s: For) -> bool:
+        """Whether a serial loop should run over lanes unasked: contiguous stores, no gathers."""
+        if any(isinstance(x, For) and x.kind != "serial" for x in walk_stmts(s.body)):
+            return False
+        limit = self.constant_extent(s) or bounds(s.extent)[1]
+        if limit < 4 or self.lane_count(s) < 4:
+            return False
+        stored = False
+        for (buffer, indices), writes in accesses(s.body):
+            flat = flat_index(buffer, indices)
+            stride = None if flat is None else lane_stride(flat, s.var)
+            if stride is None or (writes and stride != 1) or stride not in (0, 1):
+                return False
+            stored = stored or writes
+        if not stored:
+            return False
+        return not any(isinstance(x, For) and self._pays_off(x) for x in walk_stmts(s.body))
+
+    def over_lanes(self, s: For) -> None:
+        width = self.lane_count(s)
+        if s.var in self.lane_masks:
+            for n, mask in enumerate(self.lane_masks[s.var]):
+                self.chunk(s, Linear(const=n * width, lane=1), width, mask)
+            return
+        extent = self.constant_extent(s)
+        if extent is None:
+            self._over_lanes_open(s, width)
+            return
+        whole, rest = divmod(extent, width)
+        blocks = whole // WIDE
+        if blocks and not self.registers and any(isinstance(x, For) for x in walk_stmts(s.body)):
+            # accumulators of the inner loop hide each other's latency
+            wide = WIDE * width
+            self.counted(
+                constant(blocks * wide, "i64"),
+                wide,
+                lambda i: self.chunk(s, self._lane(i), wide, None),
+                [],
+            )
+            for chunk in range(blocks * WIDE, whole):
+                self.chunk(s, Linear(const=chunk * width, lane=1), width, None)
+        elif whole * self.copies <= 8 or (self.registers and whole <= MAX_CELLS):
+            for chunk in range(whole):
+                self.chunk(s, Linear(const=chunk * width, lane=1), width, None)
+        else:
+            self.counted(
+                constant(whole * width, "i64"),
+                width,
+                lambda i: self.chunk(s, self._lane(i), width, None),
+                [],
+            )
+        if rest:
+            width = max(2, 1 << (rest - 1).bit_length())
+            tail = None if rest == width else _mask_constant(rest, width)
+            self.chunk(s, Linear(const=extent - rest, lane=1), width, tail)
+
+    def _lane(self, i: Linear) -> Linear:
+        return Linear(i.terms, i.const, 1)
+
+    def _over_lanes_open(self, s: For, width: int) -> None:
+        extent = self.extent_value(s)
+        whole = self.b.bin("and", extent, constant(-width, "i64"))
+        self.counted(whole, width, lambda i: self.chunk(s, self._lane(i), width, None), [])
+        rest = self.b.bin("sub", extent, self.b.intrinsic("smax", whole, constant(0, "i64")))
+        tail, after = self.b.block("tail"), self.b.block("endtail")
+        self.b.branch(self.b.compare("sgt", rest, constant(0, "i64")), tail, after)
+        self.b.at = tail
+        numbers = constant_lanes(list(range(width)), "i32")
+        mask = self.b.compare("slt", numbers, self.b.cast("trunc", rest, "i32"))
+        self.chunk(s, Linear({whole.ref: 1}, 0, 1), width, mask)
+        self.b.jump(after)
+        self.b.at = after
+
+    def chunk(self, s: For, where: Linear, width: int, mask: Val | None) -> None:
+        self.lanes, self.mask = width, mask
+        self.at(s, where)
+        self.lanes, self.mask = 1, None
+
+
+def walk_values(e: Expr) -> Iterator[Expr]:
+    """Like `walk`, but not into indices."""
+    yield e
+    if isinstance(e, Load):
+        return
+    for child in children(e):
+        if not is_index(child):
+            yield from walk_values(child)
+
+
+def _mask_constant(count: int, width: int) -> Val:
+    bits = ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(width))
+    return Val(f"<{bits}>", "i1", width)
