@@ -21,7 +21,7 @@ from akg_py.codegen.threads_ir import MAIN_BYTES
 from akg_py.errors import InternalError
 from akg_py.ir.stmt import Buffer, Func
 
-EMITTER_VERSION = 1
+EMITTER_VERSION = 2
 
 
 @dataclass(frozen=True)

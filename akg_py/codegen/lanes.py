@@ -21,6 +21,7 @@ from akg_py.ir.expr import Const, Expr, Load, Var, bounds, children, free_vars, 
 from akg_py.ir.stmt import Alloc, Buffer, For, Stmt, Store, sub_stmts, walk_stmts
 
 WIDE = 4  # vectors that a loop over lanes around another loop takes at once
+TILE_CELLS = 8  # accumulators from which on a loop has no registers left for being unrolled
 
 
 class Lanes(Values):
@@ -89,6 +90,8 @@ class Lanes(Values):
         more = self.b.compare("slt", Val(following, "i64"), extent)
         done = self.b.block("done")
         self.b.branch(more, head, done)
+        if sum(len(tile.cells) for tile in self.registers.values()) >= TILE_CELLS:
+            self.b.at.end += f", !llvm.loop {self.b.module.loop_as_it_is()}"
         self.b.at = done
         for buffer, _ in held:
             self.registers.pop(id(buffer)).store_back(self)

@@ -88,6 +88,15 @@ class Module:
         self.functions: list[str] = []
         self.declarations: dict[str, str] = {}
         self.definitions: dict[str, str] = {}
+        self.metadata: list[str] = []
+
+    def loop_as_it_is(self) -> str:
+        """The name of a note on a loop's branch: LLVM doesn't unroll it."""
+        if not self.metadata:
+            self.metadata += ['!0 = !{!"llvm.loop.unroll.disable"}']
+        n = len(self.metadata)
+        self.metadata.append(f"!{n} = distinct !{{!{n}, !0}}")
+        return f"!{n}"
 
     def text(self, attributes: str) -> str:
         parts = [
@@ -95,6 +104,7 @@ class Module:
             *self.functions,
             *self.declarations.values(),
             f"attributes #0 = {{ {attributes} }}",
+            "\n".join(self.metadata),
         ]
         return "\n\n".join(parts) + "\n"
 

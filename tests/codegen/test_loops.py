@@ -7,6 +7,7 @@ import pytest
 
 from akg_py import dtypes
 from akg_py.codegen.host import CpuKernel
+from akg_py.codegen.target import host
 from akg_py.codegen.threads import threads
 from akg_py.ir.expr import Call, Const, Expr, Select, binary, cast, const, logical, minimum
 from akg_py.ir.stmt import Alloc, Buffer, For, Func, If, Intrinsic, Seq, Stmt, Store
@@ -396,6 +397,12 @@ def test_unroll_is_capped() -> None:
     i = axis("i", 5000)
     f = func([A, B], [B], loop(i, 5000, put(B, (i,), at(A, i)), "unroll"))
     assert len(CpuKernel(f).llvm) < 20_000
+
+
+def test_loops_around_a_full_register_tile_are_not_unrolled_again() -> None:
+    columns = host().vector_bytes // 4
+    assert "llvm.loop.unroll.disable" in CpuKernel(matmul(8, 2 * columns, 9, 8, 2 * columns)).llvm
+    assert "llvm.loop.unroll.disable" not in CpuKernel(matmul(8, columns, 9, 1, columns)).llvm
 
 
 def test_intrinsic_is_its_body() -> None:
