@@ -76,7 +76,8 @@ def build(
     done = (
         schedule if auto is False else _completed(schedule, part, str(auto))
     )  # staging, scopes, core axis
-    func = lower(done, args, name)  # loops and regions, verified
+    func = lower_schedule(done, args, name, late_init=part.family == "cpu")  # loops and regions
+    verify(func, "lower")
     aliases = _aliases(func, args, inplace or {})
     if part.family == "cpu":
         from akg_py.codegen.host import CpuKernel

@@ -199,13 +199,21 @@ def join_digits(e: Expr) -> Expr:
 
 
 def strides(buffer: Buffer) -> tuple[int, ...]:
-    """Elements between neighbours along each axis, row-major."""
+    """Elements between neighbours along each axis: row-major, with the padding of storage_align."""
     result: list[int] = []
     step = 1
-    for extent in reversed(buffer.shape):
+    aligned, factor, offset = buffer.align or (-1, 1, 0)
+    for axis, extent in reversed(list(enumerate(buffer.shape))):
+        if axis == aligned:
+            step += (offset - step) % factor
         result.append(step)
         step *= extent
     return tuple(reversed(result))
+
+
+def size_of(buffer: Buffer) -> int:
+    """Elements that a buffer takes, padding included."""
+    return strides(buffer)[0] * buffer.shape[0] if buffer.shape else 1
 
 
 def lane_stride(e: Expr, var: Var) -> int | None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from akg_py.codegen import arithmetic
 from akg_py.codegen.dependence import is_independent
-from akg_py.codegen.indices import Linear
+from akg_py.codegen.indices import Linear, size_of
 from akg_py.codegen.lanes import Lanes
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes
 from akg_py.codegen.reductions import accumulated, combine, emit_reduction
@@ -109,9 +109,7 @@ class Loops(Lanes):
 
     def _alloc(self, s: Alloc) -> None:
         buffer = s.buffer
-        size = ELEM_BYTES[arithmetic.memory_elem(buffer.dtype)]
-        for extent in buffer.shape:
-            size *= extent
+        size = ELEM_BYTES[arithmetic.memory_elem(buffer.dtype)] * size_of(buffer)
         with self.memory.take(size) as offset:
             if offset is None:
                 self.pointers[id(buffer)] = self.b.alloca(f"[{max(size, 1)} x i8]", 64)

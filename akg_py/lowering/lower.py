@@ -35,109 +35,44 @@ from akg_py.ir.expr import (
 )
 from akg_py.ir.stmt import GLOBAL, Alloc, Buffer, For, Func, If, Intrinsic, Origin, Stmt, Store, seq
 from akg_py.lowering.bounds import Domain, Range, clip, relax, union
+from akg_py.lowering.prepare import (
+    WIDENED,
+    cache_narrow_outputs,
+    check_args,
+    inline_stages,
+    is_narrow,
+)
 from akg_py.lowering.tensorize import check_tensorize
+from akg_py.te.layout import indices_of, shape_of
 from akg_py.te.schedule import Schedule
-from akg_py.te.stage import LoopMark, ScheduleState, StageState
+from akg_py.te.stage import Fuse, LoopMark, ScheduleState, StageState
 from akg_py.te.tensor import IterVar, PlaceholderOp, Tensor
 
-_WIDENED = ("sum", "prod")  # standard reductions that accumulate 16-bit floats in float32
 
-
-def lower_schedule(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Func:
+def lower_schedule(
+    schedule: Schedule, args: Sequence[Tensor], name: str = "main", *, late_init: bool = False
+) -> Func:
     """Lower `schedule` to loop IR whose parameters are `args`, in order.
 
     Args:
         args: every input that the outputs need, and every output.
+        late_init: initialise a reduction before its innermost reduce loops instead of its outermost
+            ones, in their first iterations.
     """
-    _check_args(schedule, args)
-    schedule = _cache_narrow_outputs(schedule)
-    state = _inline(schedule.state)
+    check_args(schedule, args)
+    schedule = cache_narrow_outputs(schedule)
+    state = inline_stages(schedule.state)
     params = _make_params(state, args)
     attached_by = {
         step.stage: step.place for step in schedule.trace if step.primitive == "compute_at"
     }
     placed = _place(state, params, attached_by)
-    body = _emit_roots(state, placed, params)
+    body = _emit_roots(state, placed, params, late_init)
     outputs = tuple(params[t] for t in args if not isinstance(t.op, PlaceholderOp))
     return Func(name, tuple(params[t] for t in args), outputs, body)
 
 
-# ---------------------------------------------------------------- preparation
-
-
-def _check_args(schedule: Schedule, args: Sequence[Tensor]) -> None:
-    for t in args:
-        if not isinstance(t, Tensor):
-            raise ScheduleError(f"arguments are tensors, not {t!r}", hint="lower(s, [A, B, C])")
-    if len(set(args)) != len(args):
-        raise ScheduleError("an argument is given twice", hint="list each input and output once")
-    needed = [op.outputs[0] for op in schedule.state.inputs] + list(schedule.outputs)
-    missing = [t.name for t in needed if t not in args]
-    if missing:
-        raise ScheduleError(
-            f"missing arguments: {', '.join(missing)}", hint="list every input and every output"
-        )
-    extra = [t.name for t in args if t not in needed]
-    if extra:
-        raise ScheduleError(
-            f"{', '.join(extra)} is neither an input nor an output of this schedule",
-            hint="create_schedule([C.op, ...]) makes an intermediate an output too",
-        )
-
-
-def _is_narrow(stage: StageState) -> bool:
-    e = stage.op.body[0]
-    return (
-        isinstance(e, Reduce)
-        and e.combiner.name in _WIDENED
-        and dtypes.accumulator(e.dtype) != e.dtype
-        and (dtypes.is_float(e.dtype))
-    )
-
-
-def _cache_narrow_outputs(schedule: Schedule) -> Schedule:
-    """Give an output that accumulates in a wider dtype a cache to accumulate in."""
-    narrow = [s for s in schedule.state.stages if s.is_output and _is_narrow(s)]
-    if not narrow:
-        return schedule
-    schedule = schedule.copy()
-    for stage in narrow:
-        first_reduce = next(n for n, a in enumerate(stage.leaves) if a.is_reduce)
-        outside = [a for a in stage.leaves[:first_reduce] if not a.is_reduce]
-        cache = schedule.cache_write(stage.outputs[0], "local")
-        if outside:
-            schedule[cache].compute_at(stage.name, outside[-1].name)
-    return schedule
-
-
-def _inline(state: ScheduleState) -> ScheduleState:
-    """Replace reads of inlined stages by their expressions."""
-    bodies: dict[Tensor, tuple[tuple[IterVar, ...], Expr]] = {}
-
-    def visit(e: Expr) -> Expr:
-        e = rebuild(e, visit)
-        if isinstance(e, Load) and e.source in bodies:
-            axis, body = bodies[e.source]
-            return substitute(body, dict(zip(axis, e.indices, strict=True)))
-        return e
-
-    stages = []
-    for s in state.stages:
-        if bodies:
-            op = s.op
-            body = tuple(visit(e) for e in op.body)
-            s = _with_body(s, body)
-        if s.is_inline:
-            bodies[s.outputs[0]] = (s.op.axis, s.op.body[0])
-        else:
-            stages.append(s)
-    return ScheduleState(tuple(stages), state.inputs)
-
-
-def _with_body(stage: StageState, body: tuple[Expr, ...]) -> StageState:
-    from dataclasses import replace
-
-    return replace(stage, op=replace(stage.op, body=body))
+# ---------------------------------------------------------------- placing
 
 
 def _make_params(state: ScheduleState, args: Sequence[Tensor]) -> dict[Tensor, Buffer]:
@@ -150,9 +85,6 @@ def _make_params(state: ScheduleState, args: Sequence[Tensor]) -> dict[Tensor, B
         taken.add(name)
         params[t] = Buffer(name, t.shape, t.dtype, GLOBAL)
     return params
-
-
-# ---------------------------------------------------------------- placing
 
 
 @dataclass(slots=True)
@@ -179,6 +111,11 @@ class Placed:
     buffers: tuple[Buffer, ...]
     parent: Placed | None
     attached: dict[IterVar, list[Placed]] = field(default_factory=dict)
+
+    def physical(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Where in the buffer an element lies, given its indices from the buffer's start."""
+        layout = self.stage.layout
+        return indices if layout is None else indices_of(layout, indices)
 
     def root_values(self) -> dict[IterVar, Expr]:
         return {a: self.domain.value(a, self.leaf) + self.start[a] for a in self.start}
@@ -209,10 +146,12 @@ def _place(
         copies = _copies(stage, placed)
         new = _make_nest(stage, start, extents, enclosing, parent)
         shape = tuple(max(new.domain.static[a], 0) for a in stage.op.axis)
+        if stage.layout is not None:
+            shape = shape_of(stage.layout, shape)
         scope = stage.scope or (GLOBAL if parent is None else "local")
         own = []
         for t in stage.outputs:
-            dtype = dtypes.accumulator(t.dtype) if _is_narrow(stage) else t.dtype
+            dtype = dtypes.accumulator(t.dtype) if is_narrow(stage) else t.dtype
             buffer = params.get(t) or Buffer(
                 _buffer_name(stage, t), shape, dtype, scope, copies, stage.align
             )
@@ -389,11 +328,14 @@ def _fold_guard(
 
 
 def _emit_roots(
-    state: ScheduleState, placed: dict[str, Placed], params: dict[Tensor, Buffer]
+    state: ScheduleState,
+    placed: dict[str, Placed],
+    params: dict[Tensor, Buffer],
+    late_init: bool,
 ) -> Stmt:
     nests: list[Stmt] = []
     allocs: list[Buffer] = []
-    emitter = _Emitter(placed, params)
+    emitter = _Emitter(placed, params, late_init)
     for stage in state.stages:
         p = placed[stage.name]
         if p.parent is None:
@@ -409,17 +351,32 @@ def _emit_roots(
 class _Emitter:
     """Writes the loop nest of a placed stage with the stages attached inside it."""
 
-    def __init__(self, placed: dict[str, Placed], params: dict[Tensor, Buffer]) -> None:
+    def __init__(
+        self, placed: dict[str, Placed], params: dict[Tensor, Buffer], late_init: bool
+    ) -> None:
         self.where: dict[Tensor, tuple[Placed, Buffer]] = {
             t: (p, b)
             for p in placed.values()
             for t, b in zip(p.stage.outputs, p.buffers, strict=True)
         }
         self.params = params
+        self.late_init = late_init
 
     def nest(self, p: Placed) -> Stmt:
         """The loops of `p`, its attached stages, initialisation and update."""
-        return self._loop(p, 0, initialised=False)
+        return self._loop(p, 0, self._init_depth(p.stage))
+
+    def _init_depth(self, stage: StageState) -> int:
+        """The reduce loop before which the result is initialised, as a position; -1 for none."""
+        reduce = [n for n, a in enumerate(stage.leaves) if a.is_reduce]
+        if not reduce:
+            return -1
+        fuses_data = any(
+            isinstance(r, Fuse) and r.outer.is_reduce != r.inner.is_reduce for r in stage.relations
+        )
+        if not self.late_init or fuses_data or any(a.extent == 0 for a in stage.op.reduce_axis):
+            return reduce[0]
+        return next(n for n in reversed(reduce) if n - 1 not in reduce)
 
     def _origin(self, p: Placed, axis: IterVar | None = None) -> Origin:
         mark = p.stage.mark(axis) if axis is not None else None
@@ -429,14 +386,14 @@ class _Emitter:
             (mark and mark.place) or p.stage.op.place,
         )
 
-    def _loop(self, p: Placed, depth: int, initialised: bool) -> Stmt:
+    def _loop(self, p: Placed, depth: int, init_depth: int) -> Stmt:
         stage = p.stage
         if depth == len(stage.leaves):
             return self._guarded(p, self._update(p), p.leaf)
         axis = stage.leaves[depth]
-        if axis.is_reduce and not initialised:
-            return seq(self._initialise(p, depth), self._loop(p, depth, initialised=True))
-        body = self._loop(p, depth + 1, initialised)
+        if depth == init_depth:
+            return seq(self._initialise(p, depth), self._loop(p, depth, -1))
+        body = self._loop(p, depth + 1, init_depth)
         attached = p.attached.get(axis, [])
         if attached:
             body = seq(*(self.nest(a) for a in attached), body)
@@ -505,13 +462,16 @@ class _Emitter:
             mark = stage.mark(a)
             kind = mark.kind if mark.kind in ("vector", "unroll", "parallel", "core") else "serial"
             body = For(fresh[a], extent, kind, body, self._origin(p, a))
+        for a in stage.leaves[:depth]:
+            if a.is_reduce and isinstance(p.leaf[a], Var):
+                body = If(binary("==", p.leaf[a], const(0)), body, None, self._origin(p, a))
         return body
 
     def _indices(self, p: Placed, leaf: dict[IterVar, Expr]) -> tuple[Expr, ...]:
         """Where in its buffer the stage stores: tensors at the index, regions from their start."""
         whole = p.parent is None
-        return tuple(
-            p.domain.value(a, leaf) + (p.start[a] if whole else 0) for a in p.stage.op.axis
+        return p.physical(
+            tuple(p.domain.value(a, leaf) + (p.start[a] if whole else 0) for a in p.stage.op.axis)
         )
 
     def _update(self, p: Placed) -> Stmt:
@@ -552,7 +512,7 @@ class _Emitter:
                 indices = tuple(
                     i if is_zero(s) else i - s for i, s in zip(indices, starts, strict=True)
                 )
-            load = Load(buffer, indices, buffer.dtype)
+            load = Load(buffer, producer.physical(indices), buffer.dtype)
             return load if buffer.dtype == e.dtype else Cast(load, e.dtype)
         return rebuild(e, lambda x: self._rewrite(x, roots))
 
@@ -560,7 +520,7 @@ class _Emitter:
 def _widened(combiner: Combiner, buffers: tuple[Buffer, ...]) -> Combiner:
     """The same standard reduction for a buffer that accumulates in a wider dtype."""
     dtype = buffers[0].dtype
-    if combiner.name not in _WIDENED or len(buffers) > 1 or combiner.lhs[0].dtype == dtype:
+    if combiner.name not in WIDENED or len(buffers) > 1 or combiner.lhs[0].dtype == dtype:
         return combiner
     lhs, rhs = Var("x", dtype), Var("y", dtype)
     operator = {"sum": "+", "prod": "*"}[combiner.name]

@@ -5,10 +5,11 @@
 
 from akg_py.te.error_bound import Bounded, evaluate_with_bound
 from akg_py.te.evaluate import evaluate, graph_inputs
+from akg_py.te.hardware import thread_axis
 from akg_py.te.intrin import TensorIntrin, decl_tensor_intrin
 from akg_py.te.math import *
 from akg_py.te.math import __all__ as _math_names
-from akg_py.te.schedule import Schedule, Stage, create_schedule, thread_axis
+from akg_py.te.schedule import Schedule, Stage, create_schedule
 from akg_py.te.tensor import (
     ComputeOp,
     IterVar,

@@ -9,35 +9,17 @@ annotation (vectorize ... pragma); those that rewrite the graph are methods of `
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from akg_py.errors import ScheduleError, find_place
 from akg_py.te import rewrite
+from akg_py.te.hardware import THREAD_AXES, ThreadAxis
+from akg_py.te.layout import read_layout, text_of
 from akg_py.te.loops import fuse_axes, reorder_axes, split_axis
 from akg_py.te.stage import INLINE, LoopMark, ScheduleState, StageState, unique_name
 from akg_py.te.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor, graph_order
 from akg_py.te.trace import Step, Trace
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadAxis:
-    """A hardware axis to bind to; `blockIdx.x` is the block (one core's share)."""
-
-    tag: str
-
-
-THREAD_AXES = ("blockIdx.x",)
-
-
-def thread_axis(dom: object = None, tag: str = "", name: str = "") -> ThreadAxis:
-    """The hardware axis `tag`; a string as the first argument is the tag, as in TVM."""
-    tag = dom if isinstance(dom, str) else tag
-    if tag not in THREAD_AXES:
-        raise ScheduleError(
-            f"unknown thread axis {tag!r}", hint=f"use one of {', '.join(THREAD_AXES)}"
-        )
-    return ThreadAxis(tag)
 
 
 def create_schedule(ops: object) -> Schedule:
@@ -558,6 +540,10 @@ class Stage:
                 f"can't align {axis}: it is no root axis",
                 f"one of {', '.join(a.name for a in roots)}",
             )
+        if self._state.layout is not None:
+            raise self._error(
+                "can't pad the rows of a changed layout", "storage_align without transform_layout"
+            )
         if factor < 1:
             raise self._error(
                 "can't align: factor is a positive integer", "storage_align(axis, 16)"
@@ -570,6 +556,31 @@ class Stage:
             offset,
         )
 
+    def transform_layout(self, index_map: str | Callable[..., object]) -> None:
+        """Store the result with other axes: splits and permutations of the root axes.
+
+        Loops and values stay; only where elements lie changes. Before: `B[i, j]`; after
+        `transform_layout(lambda i, j: (j // 16, i, j % 16))`: `B[j // 16, i, j % 16]`, so that
+        16 neighbours along j lie together, row after row.
+
+        Args:
+            index_map: a function of the axes, or its text: `"i, j -> j // 16, i, j % 16"`.
+        """
+        if self._state.is_output:
+            raise self._error(
+                "can't change the layout of an output", "cache_write it and change the cache's"
+            )
+        if self._state.align is not None:
+            raise self._error(
+                "can't change the layout of padded rows", "transform_layout without storage_align"
+            )
+        roots = self._state.op.axis
+        try:
+            layout = read_layout(index_map, roots)
+        except ScheduleError as e:
+            raise self._error(e.message, e.hint) from None
+        self._store({"layout": layout}, "transform_layout", text_of(layout, roots))
+
 
 Primitive = Callable[..., Any]
-__all__ = ["LoopMark", "Schedule", "Stage", "ThreadAxis", "create_schedule", "thread_axis"]
+__all__ = ["LoopMark", "Schedule", "Stage", "create_schedule"]

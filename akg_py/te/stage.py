@@ -12,6 +12,7 @@ from itertools import count
 
 from akg_py.errors import Place
 from akg_py.ir.expr import Expr, Load, rebuild
+from akg_py.te.layout import Layout
 from akg_py.te.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor
 
 INLINE = "inline"
@@ -67,6 +68,7 @@ class StageState:
         outputs: the tensors it stands for (keys of the schedule; they survive rewriting of `op`).
         op: what it computes now.
         attach: None (at the root), INLINE, or (stage name, axis).
+        layout: the physical axes of the buffer, when they aren't the root axes.
         placed: the user's line that last said where or how often the result is stored.
     """
 
@@ -80,6 +82,7 @@ class StageState:
     scope: str = ""
     copies: int = 1
     align: tuple[int, int, int] | None = None
+    layout: Layout | None = None
     is_output: bool = False
     placed: Place | None = None
 

@@ -36,6 +36,7 @@ STAGE_PRIMITIVES = frozenset(
         "set_scope",
         "double_buffer",
         "storage_align",
+        "transform_layout",
     }
 )
 SCHEDULE_PRIMITIVES = frozenset({"cache_read", "cache_write", "rfactor"})
