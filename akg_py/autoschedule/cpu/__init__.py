@@ -6,6 +6,7 @@ Innermost loops are put into vector lanes by the code generator itself.
 from __future__ import annotations
 
 from akg_py.autoschedule.cpu.contraction import tile_reduction
+from akg_py.autoschedule.cpu.rows import schedule_rows
 from akg_py.ir.expr import Load, walk
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import StageState
@@ -15,16 +16,24 @@ def complete_cpu(s: Schedule, untouched: bool) -> None:
     """Append what an untouched schedule lacks; a schedule with steps stays as it is."""
     if not untouched:
         return
+    schedule_rows(s)
     for name in reversed([stage.name for stage in s.stages]):
         stage = s.state.stage(name)
-        if stage.is_output or stage.op.reduce_axis or len(stage.outputs) > 1:
+        if (
+            stage.attach is not None
+            or stage.is_output
+            or stage.op.reduce_axis
+            or len(stage.outputs) > 1
+        ):
             continue
         consumers = s.state.consumers(stage)
         if len(consumers) == 1 and _reads_once(consumers[0], stage):
             s[name].compute_inline()
     for name in [stage.name for stage in s.stages]:
         stage = s.state.stage(name)
-        if stage.attach is None:
+        if stage.attach is None and not any(
+            x.attached_to and x.attached_to[0] == name for x in s.state.stages
+        ):
             _schedule_root(s, stage)
 
 

@@ -1,0 +1,102 @@
+"""Kernels over rows: softmax, norms and their kind, a row at a time.
+
+In: an untouched schedule. Out: every stage that only one root stage needs, and needs row by row,
+is computed inside the root's loop over rows, so that a row stays in the first cache from its load
+to its store. Cheap element-wise stages are inlined instead of stored.
+"""
+
+from __future__ import annotations
+
+import math
+
+from akg_py.ir.expr import Binary, Call, Expr, Load, Reduce, children, loads
+from akg_py.te.schedule import Schedule
+from akg_py.te.stage import ScheduleState, StageState
+from akg_py.te.tensor import Tensor
+
+PARALLEL_POINTS = 1 << 16  # elements below which waking a thread costs more than it saves
+CHEAP_OPERATIONS = 4  # of an element-wise stage: computing it again beats a store and a load
+
+
+def schedule_rows(s: Schedule) -> None:
+    """Place every group of stages that work on the same rows."""
+    for name in reversed([stage.name for stage in s.stages]):
+        root = s.state.stage(name)
+        if not _is_untouched(root):
+            continue
+        rank = len(root.op.axis) - (not root.op.reduce_axis)
+        group = _row_group(s.state, root, rank) if rank > 0 else []
+        if any(s.state.stage(member).op.reduce_axis for member in group):
+            _place(s, root, group, rank)
+
+
+def _is_untouched(stage: StageState) -> bool:
+    return stage.attach is None and not stage.relations and not stage.marks and not stage.scope
+
+
+def _row_group(state: ScheduleState, root: StageState, rank: int) -> list[str]:
+    """Stages that only `root` needs, in its own row: the same values of the first `rank` axes."""
+    group = {root.name: root}
+    for stage in reversed(state.stages):
+        if stage.is_output or not _is_untouched(stage) or stage.name in group:
+            continue
+        shape = tuple(a.extent for a in stage.op.axis)
+        is_row = shape[:rank] == tuple(a.extent for a in root.op.axis[:rank])
+        if not is_row or (stage.op.reduce_axis and len(shape) != rank):
+            continue
+        consumers = state.consumers(stage)
+        if consumers and all(c.name in group and _reads_own_row(c, stage, rank) for c in consumers):
+            group[stage.name] = stage
+    del group[root.name]
+    return [stage.name for stage in state.stages if stage.name in group]
+
+
+def _reads_own_row(consumer: StageState, producer: StageState, rank: int) -> bool:
+    return all(
+        all(i is a for i, a in zip(load.indices, consumer.op.axis[:rank], strict=False))
+        for e in consumer.op.body
+        for load in loads(e)
+        if load.source in producer.outputs
+    )
+
+
+def _place(s: Schedule, root: StageState, group: list[str], rank: int) -> None:
+    rows = root.op.axis[:rank]
+    row = s[root.name].fuse(*rows) if rank > 1 else rows[0]
+    points = math.prod(a.extent for a in root.op.axis)
+    for name in reversed(group):
+        stage = s.state.stage(name)
+        points += math.prod(a.extent for a in (*stage.op.axis, *stage.op.reduce_axis))
+    if points >= PARALLEL_POINTS and row.extent > 1:
+        s[root.name].parallel(row)
+    costs: dict[Tensor, int] = {}  # of inlined stages, in operations
+    for name in group:
+        stage = s.state.stage(name)
+        cost = sum(_operations(e, costs) for e in stage.op.body)
+        if not stage.op.reduce_axis and len(stage.outputs) == 1:
+            uses = _uses(s.state, stage)
+            if len(stage.op.axis) > rank and (cost <= CHEAP_OPERATIONS or uses == 1):
+                costs[stage.outputs[0]] = cost
+                s[name].compute_inline()
+    for name in reversed(group):
+        if not s.state.stage(name).is_inline:
+            s[name].compute_at(root.name, row)
+
+
+def _uses(state: ScheduleState, stage: StageState) -> int:
+    """How often an element of `stage` is read."""
+    return sum(
+        load.source in stage.outputs
+        for c in state.consumers(stage)
+        for e in c.op.body
+        for load in loads(e)
+    )
+
+
+def _operations(e: Expr, inlined: dict[Tensor, int]) -> int:
+    """Arithmetic in `e`; a function or a division counts as ten."""
+    if isinstance(e, Load):
+        return inlined.get(e.source, 0) if isinstance(e.source, Tensor) else 0
+    own = 10 if isinstance(e, Call) or (isinstance(e, Binary) and e.op in ("/", "%", "//")) else 1
+    parts = e.sources if isinstance(e, Reduce) else children(e)
+    return (own if children(e) else 0) + sum(_operations(x, inlined) for x in parts)
