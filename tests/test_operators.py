@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from akg_py import build, ops, te
+from akg_py.errors import CapacityError
 from akg_py.library import task
 from tests.comparison import assert_exact, assert_within_bound, random_floats, small_integers
 
@@ -26,6 +27,13 @@ MATMULS = [
     (8, 8, 0),
     (260, 272, 160),
 ]
+CONVS = [  # c, h, w, oc, window, stride, padding
+    (2, 5, 6, 3, 3, 1, 1),
+    (3, 9, 8, 5, 3, 2, 1),
+    (16, 6, 6, 16, 1, 1, 0),
+    (1, 1, 1, 1, 1, 1, 0),
+    (0, 4, 4, 3, 3, 1, 1),
+]
 ROWS = [(8, 64), (7, 13), (37, 127), (1, 1), (3, 1000), (0, 5), (257, 16), (129, 640)]
 
 
@@ -34,6 +42,12 @@ def workloads() -> list[tuple[str, dict[str, Any], bool]]:
     cases: list[tuple[str, dict[str, Any], bool]] = []
     for dtype in ("float16", "float32"):
         cases += [("matmul", {"m": m, "n": n, "k": k, "dtype": dtype}, True) for m, n, k in MATMULS]
+        for c, h, w, oc, k, stride, padding in CONVS:
+            image = {"c": c, "h": h, "w": w, "kh": k, "kw": k, "stride": stride}
+            image |= {"padding": padding, "dtype": dtype}
+            cases += [("conv2d", {"oc": oc, **image}, True)]
+            cases += [("depthwise_conv2d", image, True), ("max_pool2d", image, True)]
+            cases += [("avg_pool2d", image, False)]
         cases += [("scale_shift", {"shape": s, "dtype": dtype}, True) for s in ROWS]
         cases += [("softmax", {"shape": s, "dtype": dtype}, False) for s in ROWS]
         cases += [("layer_norm", {"shape": s, "dtype": dtype}, False) for s in ROWS]
@@ -71,6 +85,14 @@ def test_operator_agrees_with_the_oracle(case: Any, target: str) -> None:
     schedule = te.create_schedule([t.op for t in declared.outputs])
     kernel = build(schedule, [*declared.inputs, *declared.outputs], target=target)
     check(kernel, declared.inputs, declared.outputs, exact, rng)
+
+
+def test_a_convolution_too_large_for_one_tile_says_what_does_not_fit() -> None:
+    declared = ops.declare("conv2d", c=64, h=14, w=14, oc=64, kh=3, kw=3, padding=1)
+    schedule = te.create_schedule(declared.outputs[0].op)
+    with pytest.raises(CapacityError, match="UB needs") as info:
+        build(schedule, declared.args, target="ascend910b3")
+    assert info.value.hint
 
 
 @pytest.mark.parametrize("target", TARGETS)

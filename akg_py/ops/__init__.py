@@ -1,5 +1,6 @@
 """The operator library: functions on te tensors, and the same by name for text and tuning."""
 
+from akg_py.ops.conv import conv2d, depthwise_conv2d
 from akg_py.ops.elementwise import (
     add,
     bias_add,
@@ -14,6 +15,7 @@ from akg_py.ops.elementwise import (
 )
 from akg_py.ops.matmul import batch_matmul, matmul
 from akg_py.ops.norm import layer_norm, rms_norm, softmax
+from akg_py.ops.pool import avg_pool2d, max_pool2d
 from akg_py.ops.registry import (
     Attribute,
     Declared,
@@ -37,11 +39,14 @@ __all__ = [
     "Operator",
     "Workload",
     "add",
+    "avg_pool2d",
     "batch_matmul",
     "bias_add",
     "canonical_text",
     "choice",
+    "conv2d",
     "declare",
+    "depthwise_conv2d",
     "dtype",
     "extent",
     "gelu",
@@ -49,6 +54,7 @@ __all__ = [
     "get",
     "layer_norm",
     "matmul",
+    "max_pool2d",
     "mul",
     "number",
     "operators",

@@ -8,6 +8,7 @@ import pytest
 from akg_py import ops, te
 from akg_py.errors import ExpressionError
 from akg_py.ops import Workload
+from tests.ops import windows
 
 TEXTS = [
     "matmul:m=8,n=16,k=5,dtype=float16",
@@ -30,6 +31,14 @@ TEXTS = [
     "bias_add:shape=5x7,dtype=float16",
     "scale_shift:shape=5x7,dtype=float16",
     "scale_shift:shape=5x7,scale=3,shift=-1,dtype=float32",
+    "conv2d:c=4,h=9,w=8,oc=6,kh=3,kw=3,dtype=float32",
+    "conv2d:n=2,c=4,h=9,w=8,oc=6,kh=3,kw=2,stride=2,padding=1,groups=2,dtype=float16",
+    "conv2d:c=4,h=9,w=8,oc=6,kh=3,kw=3,dilation=2,layout=NHWC,dtype=int32",
+    "depthwise_conv2d:c=4,h=9,w=8,kh=3,kw=3,padding=1,dtype=float32",
+    "depthwise_conv2d:c=4,h=9,w=8,multiplier=2,kh=3,kw=3,stride=2,layout=NHWC,dtype=float16",
+    "max_pool2d:c=3,h=8,w=7,kh=3,kw=2,stride=2,padding=1,dtype=float16",
+    "avg_pool2d:c=3,h=8,w=7,kh=2,kw=2,stride=2,layout=NHWC,dtype=float32",
+    "avg_pool2d:c=3,h=8,w=7,kh=3,kw=3,padding=1,dtype=float16,border=ignored",
 ]
 
 
@@ -70,10 +79,19 @@ NUMPY = {
     "bias_add": lambda x, b: x + b,
     "scale_shift": lambda x, scale=2.0, shift=1.0: np.maximum(x * scale + shift, 0),
 }
+WINDOWS = {
+    "conv2d": windows.conv2d,
+    "depthwise_conv2d": windows.depthwise_conv2d,
+    "max_pool2d": windows.max_pool2d,
+    "avg_pool2d": windows.avg_pool2d,
+}
 
 
 def test_every_operator_is_tested():
-    assert {o.name for o in ops.operators() if not o.name.startswith("test_")} == set(NUMPY)
+    assert {o.name for o in ops.operators() if not o.name.startswith("test_")} == {
+        *NUMPY,
+        *WINDOWS,
+    }
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -86,7 +104,8 @@ def test_values(text):
         values = [rng.standard_normal(t.shape).astype(t.dtype) for t in w.inputs]
     got = te.evaluate(w.outputs[0], dict(zip(w.inputs, values, strict=True)))
     options = {k: w.attrs[k] for k in ("form", "scale", "shift") if k in w.attrs}
-    wanted = NUMPY[w.op](*(v.astype(np.float64) for v in values), **options)
+    wide = [v.astype(np.float64) for v in values]
+    wanted = WINDOWS[w.op](*wide, w.attrs) if w.op in WINDOWS else NUMPY[w.op](*wide, **options)
     assert got.shape == wanted.shape and got.dtype == np.dtype(w.attrs["dtype"])
     rounding = {"float16": 1e-3, "float32": 1e-6, "int32": 0}[w.attrs["dtype"]]
     assert np.all(
