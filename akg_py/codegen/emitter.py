@@ -2,10 +2,10 @@
 
 The C entry is `void name(T0* p0, ..., workspace, parallel)`.
 
-`workspace` holds intermediates that are too large for the stack. `parallel` is null, or a function
-`void (body, context, n, workspace)` that calls `body(context, begin, end, workspace of the
-thread)` over pieces of 0 .. n-1. Statements are emitted here, loops in `loops`, expressions in
-`values`.
+`workspace` holds intermediates that are too large for the stack, 64-byte aligned. `parallel` is
+null, or points to `{run, ...}`, where `run(parallel, body, context, n, workspace, bytes)` calls
+`body(context, begin, end, workspace of the thread)` over pieces of 0 .. n-1. Statements are emitted
+here, loops in `loops`, expressions in `values`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from akg_py.codegen.llvm import Builder, Module
 from akg_py.codegen.loops import Loops
 from akg_py.codegen.target import Processor, host
-from akg_py.codegen.threads_ir import MAIN_BYTES
+from akg_py.codegen.threads_ir import MAIN_BYTES, THREAD_BYTES
 from akg_py.errors import InternalError
 from akg_py.ir.stmt import Buffer, Func
 
@@ -61,6 +61,7 @@ def emit_func(
     builder.at.end = "ret void"
     params += ["ptr noalias %workspace", "ptr %parallel"]
     body = builder.body().replace(MAIN_BYTES, str(emitter.memory.peak))
+    body = body.replace(THREAD_BYTES, str(emitter.thread_peak))
     module.functions.insert(
         0,
         f"define void @{name}({', '.join(params)}) #0 {{\n{body}\n}}",

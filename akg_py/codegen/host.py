@@ -51,11 +51,8 @@ class Compiled:
         hands = threads.thread_count() if emitted.is_parallel else 1
         size = emitted.workspace_bytes + hands * emitted.thread_bytes
         space = self._take(size) if size else None
-        run = threads.runner(emitted.thread_bytes, hands)
         start = None if space is None else -(-address_of(space) // _ALIGN) * _ALIGN
-        self._function(*addresses, start, run)
-        if emitted.is_parallel:
-            threads.raise_pending()
+        self._function(*addresses, start, threads.team(hands))
         if space is not None:
             self._spare.append((size, space))
 

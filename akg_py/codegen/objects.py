@@ -55,6 +55,10 @@ class Loaded:
         self.digest = digest
         self.from_cache = from_cache
 
+    def keep_forever(self) -> None:
+        """Never free the code, not even while the interpreter ends; look up addresses before."""
+        self.engine.detach()
+
     def address(self, name: str) -> int:
         found = int(self.engine.get_function_address(name))
         if not found:
@@ -98,6 +102,15 @@ def load(text: str) -> Loaded:
                 write_entry(digest, data)
             found = _loaded[digest] = _link(data, digest, from_cache)
     return found
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def forget() -> None:

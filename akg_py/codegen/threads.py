@@ -1,189 +1,157 @@
-"""A small pool of threads that runs parallel loops of compiled kernels.
+"""Threads of parallel loops: how many, and what a kernel is given to use them.
 
-A kernel calls `runner(...)` with a function over a range; pieces are taken from a shared counter
-by the calling thread and the workers, with the GIL released inside. Which thread runs a piece
-never changes a value. A loop that is reached while the pool is busy with another kernel's simply
-gets fewer hands.
+In: the machine's limits and the user's; out: the address of a team for `threads_runtime`'s pool.
+The pool is native: a region never enters Python, so it costs a microsecond or two and the GIL
+doesn't matter. Which thread runs a piece never changes a value.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
+import math
 import os
-import queue
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from akg_py.codegen import objects
+from akg_py.codegen.threads_runtime import MAX_HANDS, runtime_text
 from akg_py.errors import ExpressionError
 
-#: void (body, context, n, workspace)
-RUNNER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
-_BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
-_PIECES = 4  # per thread, so that a thread that is held up leaves its share to the others
-_limit: int | None = None
-_interrupted = threading.local()
+
+class _Limit:
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+
+_limits: list[_Limit] = []  # of the contexts that are open, in any thread; the last one counts
 
 
 def thread_count() -> int:
     """Threads of a parallel loop: `threads()`, $AKG_PY_THREADS or this process's processors."""
-    if _limit is not None:
-        return _limit
+    limits = _limits[-1:]
+    return min(limits[0].count if limits else _default_count(), MAX_HANDS)
+
+
+@functools.cache
+def _default_count() -> int:
     given = os.environ.get("AKG_PY_THREADS", "")
-    if given.isdigit() and int(given) > 0:
-        return int(given)
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
+    return int(given) if given.isdigit() and int(given) > 0 else processors()
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Use `count` threads inside the context, in all kernels."""
-    global _limit
+    """Use `count` threads inside the context, in all kernels, whichever thread calls them."""
     if count < 1:
         raise ExpressionError(
             f"{count} threads can't run anything", hint="use 1 for no parallelism"
         )
-    before, _limit = _limit, count
+    limit = _Limit(count)
+    _limits.append(limit)
+    _tell()
     try:
         yield
     finally:
-        _limit = before
+        _limits.remove(limit)
+        _tell()
 
 
-def raise_pending() -> None:
-    """Raise what interrupted a parallel loop of the kernel that just returned in this thread."""
-    error = getattr(_interrupted, "error", None)
-    if error is not None:
-        _interrupted.error = None
-        raise error
+def _tell() -> None:
+    """Give the present count to kernels that numba code calls."""
+    found = pool() if pool.cache_info().currsize else None
+    if found is not None:
+        found.hands.value = thread_count()
 
 
-class _Region:
-    """One parallel loop while it runs."""
+# ---------------------------------------------------------------- processors
 
-    def __init__(
-        self, body: int, context: int, n: int, workspace: int, thread_bytes: int, hands: int
-    ) -> None:
-        self.body = _body(body)
-        self.context = context
-        self.n = n
-        self.workspace = workspace
-        self.thread_bytes = thread_bytes
-        self.piece = max(1, -(-n // (hands * _PIECES)))
-        self.starts = itertools.count(0, self.piece)
-        self.seats = itertools.count(1)
-        self.lock = threading.Lock()
-        self.active = 0
-        self.closed = False
-        self.done = threading.Semaphore(0)
 
-    def work(self, seat: int) -> None:
-        workspace = (self.workspace or 0) + seat * self.thread_bytes
-        for start in self.starts:
-            if start >= self.n:
-                return
-            self.body(self.context, start, min(start + self.piece, self.n), workspace)
+def processors(
+    groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> int:
+    """Processors that this process may use: its affinity, and the quota of its control groups."""
+    try:
+        count = len(os.sched_getaffinity(0))
+    except AttributeError:
+        count = os.cpu_count() or 1
+    return max(1, min([count, *(math.ceil(quota) for quota in _quotas(groups, root))]))
 
-    def join(self) -> None:
-        """A worker's part."""
-        with self.lock:
-            if self.closed:
-                return
-            self.active += 1
-            seat = next(self.seats)
-        self.work(seat)
-        with self.lock:
-            self.active -= 1
-            if self._is_left():
-                self.done.release()
 
-    def abandon(self) -> None:
-        """After an interruption: wait for the workers, and leave no element undefined."""
-        while True:
+def _quotas(groups: Path, root: Path) -> Iterator[float]:
+    """Limits on processor time, in processors, of the groups in the file and those around them."""
+    try:
+        lines = groups.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:  # version 2
+            folder, read = root, _quota_v2
+        elif "cpu" in controllers.split(","):
+            folder, read = root / controllers, _quota_v1
+            if not folder.is_dir():
+                folder = root / "cpu"
+        else:
+            continue
+        inside = Path(path.lstrip("/"))
+        for part in (inside, *inside.parents):  # in a container the path may be the host's
             try:
-                with self.lock:
-                    self.closed = True
-                    busy = self.active > 0
-                if busy:
-                    self.done.acquire()
-                self.body(self.context, 0, self.n, self.workspace)
-                return
-            except BaseException:  # once more: the workers use memory of the running kernel
+                quota, period = read(folder / part)
+                if quota > 0 and period > 0:
+                    yield quota / period
+            except (OSError, ValueError):
                 continue
 
-    def _is_left(self) -> bool:
-        return self.closed and self.active == 0
 
-    def lead(self) -> None:
-        """The caller's part; returns when no worker is left inside."""
-        self.work(0)
-        with self.lock:
-            self.closed = True
-            if self.active == 0:
-                return
-        self.done.acquire()
+def _quota_v2(folder: Path) -> tuple[float, float]:
+    quota, period = (folder / "cpu.max").read_text().split()
+    return (0.0 if quota == "max" else float(quota)), float(period)
 
 
-class _Pool:
+def _quota_v1(folder: Path) -> tuple[float, float]:
+    quota = float((folder / "cpu.cfs_quota_us").read_text())
+    return quota, float((folder / "cpu.cfs_period_us").read_text())
+
+
+# ---------------------------------------------------------------- the pool
+
+
+class Pool:
+    """The native pool of this process.
+
+    Attributes:
+        run: address of the function that runs a region.
+        hands: the count that numba code reads.
+    """
+
     def __init__(self) -> None:
-        self.regions: queue.SimpleQueue[_Region] = queue.SimpleQueue()
-        self.size = 0
-        self.lock = threading.Lock()
+        loaded = objects.load(runtime_text())
+        self.symbols = {name: loaded.address(name) for name in ("akg_py_run", "akg_py_hands")}
+        self.run = self.symbols["akg_py_run"]
+        self.hands = ctypes.c_int64.from_address(self.symbols["akg_py_hands"])
+        self.hands.value = thread_count()
+        self.reset = ctypes.PYFUNCTYPE(None)(loaded.address("akg_py_reset"))
+        self.reset()
+        loaded.keep_forever()  # workers are inside, also while the interpreter ends
+        os.register_at_fork(after_in_child=self._after_fork)
 
-    def invite(self, region: _Region, count: int) -> None:
-        if self.size < count:
-            with self.lock:
-                while self.size < count:
-                    threading.Thread(
-                        target=self._serve, name=f"akg_py-{self.size}", daemon=True
-                    ).start()
-                    self.size += 1
-        for _ in range(count):
-            self.regions.put(region)
-
-    def _serve(self) -> None:
-        while True:
-            self.regions.get().join()
-
-
-_pool = _Pool()
-
-
-def _after_fork() -> None:
-    global _pool
-    _pool = _Pool()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-@functools.lru_cache(maxsize=4096)
-def _body(address: int) -> Callable[..., Any]:
-    return _BODY(address)
+    def _after_fork(self) -> None:
+        self.reset()  # the child has no workers; it starts its own when it needs them
+        _default_count.cache_clear()
+        self.hands.value = thread_count()
 
 
 @functools.cache
-def runner(thread_bytes: int, hands: int) -> Any:
-    """The C function that a kernel calls for a parallel loop; None for a single thread."""
-    if hands == 1:
-        return None
+def pool() -> Pool | None:
+    """The pool, made when first needed; None where there are no POSIX threads."""
+    return Pool() if os.name == "posix" else None
 
-    def run(body: int, context: int, n: int, workspace: int | None) -> None:
-        if n <= 0:
-            return
-        region = _Region(body, context, n, workspace or 0, thread_bytes, hands)
-        try:
-            _pool.invite(region, min(hands, n) - 1)
-            region.lead()
-        except BaseException as error:  # Ctrl-C; C code can't carry it, `raise_pending` does
-            region.abandon()
-            _interrupted.error = error
 
-    return RUNNER(run)
+@functools.cache
+def team(hands: int) -> Any:
+    """What a kernel takes as `parallel`, to run on up to `hands` threads: `{run, hands}`."""
+    found = pool() if hands > 1 else None
+    return None if found is None else (ctypes.c_int64 * 2)(found.run, hands)

@@ -2,7 +2,8 @@
 
 In: a loop whose iterations are independent; out: a function that takes everything in scope as
 arguments (so that `noalias` survives), and a call that hands it over in an array of 8-byte slots.
-With a null `parallel` pointer the whole range runs at once.
+With a null `parallel` pointer the whole range runs at once; else it points to a team whose first
+field is the function that runs a region (see `threads_runtime`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from akg_py.ir.stmt import For, sub_exprs, substitute_stmt, walk_stmts
 if TYPE_CHECKING:
     from akg_py.codegen.loops import Loops
 
-MAIN_BYTES = "MAIN_BYTES"  # replaced once the whole function is known
+MAIN_BYTES, THREAD_BYTES = "MAIN_BYTES", "THREAD_BYTES"  # replaced once the function is known
 
 
 def emit_parallel(loops: Loops, s: For) -> None:
@@ -96,7 +97,12 @@ def emit_parallel(loops: Loops, s: For) -> None:
     b.emit(f"call void @{thunk}(ptr {context}, i64 0, i64 {extent.ref}, ptr {threads})")
     b.jump(after)
     b.at = shared_run
-    b.emit(f"call void %parallel(ptr @{thunk}, ptr {context}, i64 {extent.ref}, ptr {threads})")
+    run = b.name()
+    b.emit(f"{run} = load ptr, ptr %parallel")
+    b.emit(
+        f"call void {run}(ptr %parallel, ptr @{thunk}, ptr {context}, i64 {extent.ref}, "
+        f"ptr {threads}, i64 {THREAD_BYTES})"
+    )
     b.jump(after)
     b.at = after
 
