@@ -12,7 +12,7 @@ from akg_py import te
 from akg_py.errors import ScheduleError
 from akg_py.ir.expr import const
 from akg_py.ir.interpret import interpret
-from akg_py.te.layout import Digit, indices_of, read_layout, shape_of, text_of
+from akg_py.te.layout import indices_of, read_layout, shape_of, text_of
 from akg_py.te.tensor import make_axis
 
 AXES = (make_axis("i", 10), make_axis("j", 100))
