@@ -16,15 +16,12 @@ from akg_py.codegen.indices import Linear, size_of
 from akg_py.codegen.lanes import Lanes
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes
 from akg_py.codegen.reductions import accumulated, combine, emit_reduction
-from akg_py.codegen.registers import MAX_COPIES, full_extent, plan_registers
+from akg_py.codegen.registers import MAX_COPIES, full_extent, plan_registers, remainder
 from akg_py.codegen.target import Processor
 from akg_py.codegen.threads_ir import emit_parallel
 from akg_py.codegen.workspace import Workspace
 from akg_py.errors import InternalError
-from akg_py.ir.expr import (
-    Expr,
-    free_vars,
-)
+from akg_py.ir.expr import Expr, bounds, free_vars, same
 from akg_py.ir.stmt import (
     Alloc,
     For,
@@ -162,7 +159,7 @@ class Loops(Lanes):
         if plan is None:
             self.counted(self.extent_value(s), 1, lambda i: self.at(s, i), [])
         elif plan.assume:
-            self._versions(s, plan.assume)
+            self._versions(s, *plan.assume[0])
         else:
             with self._masks(plan.masked):
                 self.counted(self.extent_value(s), 1, lambda i: self.at(s, i), plan.held)
@@ -193,26 +190,39 @@ class Loops(Lanes):
         for f in loops:
             del self.lane_masks[f.var]
 
-    def _versions(self, s: For, assume: list[tuple[Expr, int]]) -> None:
-        """Emit `s` twice: for full tiles, whose extents are then constants, and for the rest."""
-        full: Val | None = None
-        for e, size in assume:
-            one = self.b.compare("sge", self.materialise(self.linear(e)), constant(size, "i64"))
-            full = self.b.both(full, one)
-        assert full is not None
+    def _versions(self, s: For, tile: Expr, size: int) -> None:
+        """Emit `s` twice: for full tiles, whose extent is then constant, and for the rest."""
+        rest = remainder(tile, size)
+        surely_some = bounds(tile)[0] > 0
+        if rest == 0 and surely_some:
+            self._assuming(s, tile, size)
+            return
+        extent = self.materialise(self.linear(tile))
+        full = self.b.compare("sge", extent, constant(size, "i64"))
         yes, no, after = self.b.block("full"), self.b.block("partial"), self.b.block("joined")
         self.b.branch(full, yes, no)
         self.b.at = yes
-        self.assumed += assume
-        self._serial(s)
-        del self.assumed[-len(assume) :]
+        self._assuming(s, tile, size)
         self.b.jump(after)
         self.b.at = no
-        unversioned, self.unversioned = self.unversioned, True
-        self._for(self._rows_outside(s))
-        self.unversioned = unversioned
+        if rest is None or not (surely_some or _only_within(s, tile)):
+            unversioned, self.unversioned = self.unversioned, True
+            self._for(self._rows_outside(s))
+            self.unversioned = unversioned
+        elif rest:
+            if not surely_some:
+                some = self.b.block("some")
+                self.b.branch(self.b.compare("sgt", extent, constant(0, "i64")), some, after)
+                self.b.at = some
+            self._assuming(s, tile, rest)
         self.b.jump(after)
         self.b.at = after
+
+    def _assuming(self, s: For, extent: Expr, value: int) -> None:
+        """Emit `s` where `extent` is known to be `value`."""
+        self.assumed.append((extent, value))
+        self._serial(s)
+        self.assumed.pop()
 
     def _rows_outside(self, s: For) -> For:
         """`s` inside the open loop of its body that can't be unrolled, if the order is free."""
@@ -223,3 +233,12 @@ class Loops(Lanes):
             return s
         moved = replace(f, kind="serial", body=replace(s, body=f.body))
         return moved if is_independent(moved, self.alias) else s
+
+
+def _only_within(s: Stmt, extent: Expr) -> bool:
+    """Whether all that `s` does happens in a loop of this extent."""
+    while isinstance(s, (For, Intrinsic)):
+        if isinstance(s, For) and same(s.extent, extent):
+            return True
+        s = s.body
+    return False

@@ -187,6 +187,34 @@ def full_extent(loops: Lanes, f: For) -> int | None:
     return hi if 0 < hi <= 4096 and is_index(f.extent) else None
 
 
+def remainder(extent: Expr, size: int) -> int | None:
+    """What `extent`, the part of a tile of `size` that is left, is when it is less; None: unknown.
+
+    `min(6, 1000 - io * 6)` is 6 or 4: all it can be is 1000 modulo 6.
+    """
+    found = _residues(extent, size)
+    if found is None:
+        return None
+    partial = found - {0}
+    return (partial.pop() if partial else 0) if len(partial) < 2 else None
+
+
+def _residues(e: Expr, size: int) -> set[int] | None:
+    """What `e` can be modulo `size`."""
+    if isinstance(e, Binary) and e.op == "min":
+        a, b = _residues(e.a, size), _residues(e.b, size)
+        return None if a is None or b is None else a | b
+    total = {0}
+    terms, constant = linear_combination(e)
+    for atom, coef in terms.items():
+        if coef % size:
+            found = _residues(atom, size) if isinstance(atom, Binary) and atom.op == "min" else None
+            if found is None:
+                return None
+            total = {(x + coef * y) % size for x in total for y in found}
+    return {(x + constant) % size for x in total}
+
+
 def _may_unroll(loops: Lanes, body: Stmt, unrolled: list[For]) -> bool:
     product, stores = 1, sum(isinstance(x, Store) for x in walk_stmts(body))
     for f in unrolled:

@@ -5,11 +5,14 @@ Innermost loops are put into vector lanes by the code generator itself.
 
 from __future__ import annotations
 
-from akg_py.autoschedule.cpu.contraction import tile_reduction
+from akg_py.autoschedule.cpu.contraction import default_tiles, find_products, schedule_product
 from akg_py.autoschedule.cpu.rows import schedule_rows
-from akg_py.ir.expr import Load, walk
+from akg_py.ir.expr import Load, same, walk
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import StageState
+
+MAX_INLINED = 256  # nodes of an expression that is read several times
+TILE_ROWS, TILE_COLUMNS = 6, 64  # of reductions that are no products
 
 
 def complete_cpu(s: Schedule, untouched: bool) -> None:
@@ -27,34 +30,56 @@ def complete_cpu(s: Schedule, untouched: bool) -> None:
         ):
             continue
         consumers = s.state.consumers(stage)
-        if len(consumers) == 1 and _reads_once(consumers[0], stage):
+        if len(consumers) == 1 and _inlines(consumers[0], stage):
             s[name].compute_inline()
+    done: set[str] = set()
+    for name, product, out in find_products(s):
+        schedule_product(s, name, product, default_tiles(product, out != name), out)
+        done |= {name, out}
     for name in [stage.name for stage in s.stages]:
         stage = s.state.stage(name)
-        if stage.attach is None and not any(
-            x.attached_to and x.attached_to[0] == name for x in s.state.stages
-        ):
+        if stage.attach is None and not stage.relations and name not in done | _hosts(s):
             _schedule_root(s, stage)
 
 
-def _reads_once(consumer: StageState, producer: StageState) -> bool:
-    """Whether inlining computes nothing twice."""
-    loads = [
+def _inlines(consumer: StageState, producer: StageState) -> bool:
+    """Whether inlining computes nothing twice: one element, read in place, per iteration."""
+    found = [
         n
         for e in consumer.op.body
         for n in walk(e)
         if isinstance(n, Load) and n.source in producer.outputs
     ]
-    if len(loads) != 1 or (consumer.op.reduce_axis and len(consumer.op.axis) > 1):
+    first, *others = found
+    if others and len(found) * sum(1 for _ in walk(producer.op.body[0])) > MAX_INLINED:
         return False
-    return len({id(i) for i in loads[0].indices}) == len(consumer.op.axis) + len(
+    if not all(all(map(same, first.indices, other.indices)) for other in others):
+        return False
+    if consumer.op.reduce_axis and len(consumer.op.axis) > 1:
+        return False
+    return len({id(i) for i in first.indices}) == len(consumer.op.axis) + len(
         consumer.op.reduce_axis
     )
+
+
+def _hosts(s: Schedule) -> set[str]:
+    """Stages that others are computed in."""
+    return {x.attached_to[0] for x in s.state.stages if x.attached_to}
 
 
 def _schedule_root(s: Schedule, stage: StageState) -> None:
     data, reduce = stage.op.axis, stage.op.reduce_axis
     if len(data) >= 2 and reduce and data[-1].extent >= 16:
-        tile_reduction(s, stage)
+        _tile_reduction(s, stage)
     elif len(data) > 1 and data[0].extent > 1:
         s[stage.name].parallel(data[0])
+
+
+def _tile_reduction(s: Schedule, stage: StageState) -> None:
+    """Tiles of the last two axes around the reduction, columns in lanes."""
+    data, reduce = stage.op.axis, stage.op.reduce_axis
+    i, j = data[-2:]
+    io, jo, ii, ji = s[stage.name].tile(i, j, TILE_ROWS, TILE_COLUMNS)
+    s[stage.name].reorder(io, jo, *reduce, ii, ji)
+    s[stage.name].vectorize(ji)
+    s[stage.name].parallel(data[0] if len(data) > 2 else io)

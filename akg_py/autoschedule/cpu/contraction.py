@@ -1,18 +1,248 @@
-"""Products and other reductions into many elements: tiles whose accumulators stay in registers."""
+"""Products on a CPU: register tiles of the result, columns of B packed, blocks for the caches.
+
+In: a stage that sums a product over one axis; out: its loops. The register tile (rows x vectors of
+columns) runs innermost around the reduction, so that every load of B serves all rows and every
+element of A all columns. B is copied first into panels as wide as a tile, so that the innermost
+loops read it in order. A consumer of the product that only works element by element is computed
+block by block, while its block of the product is still in the cache.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from akg_py import dtypes
+from akg_py.codegen.target import host
+from akg_py.codegen.threads import thread_count
+from akg_py.ir.expr import Binary, Cast, Expr, Load, Reduce, loads
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import StageState
+from akg_py.te.tensor import IterVar, Tensor
 
-TILE_ROWS, TILE_COLUMNS = 6, 64
+BLOCK_K = 512  # reduced elements between two visits of a register tile
+BLOCK_ROWS = 96  # rows of A that stay in the second cache
+BLOCK_BYTES = 256 << 10  # of a product that waits for its consumer
+PACKED_BYTES = 64 << 10  # B is packed when it is larger ...
+PACKED_ROWS = 32  # ... and read this often
+PARALLEL_FLOPS = 2_000_000  # less isn't worth waking a thread
 
 
-def tile_reduction(s: Schedule, stage: StageState) -> None:
-    """Tiles of the last two axes around the reduction, columns in lanes."""
-    data, reduce = stage.op.axis, stage.op.reduce_axis
-    i, j = data[-2:]
-    io, jo, ii, ji = s[stage.name].tile(i, j, TILE_ROWS, TILE_COLUMNS)
-    s[stage.name].reorder(io, jo, *reduce, ii, ji)
-    s[stage.name].vectorize(ji)
-    s[stage.name].parallel(data[0] if len(data) > 2 else io)
+@dataclass(frozen=True, slots=True)
+class Product:
+    """C[.., m, .., n] = sum over k of A * B; `b` is the operand that n runs along."""
+
+    a: Tensor
+    b: Tensor
+    m: IterVar
+    n: IterVar
+    k: IterVar
+    rest: tuple[IterVar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Sizes of a product's loops, in elements.
+
+    Attributes:
+        rows, columns: of the register tile.
+        block_k: reduced elements that a tile takes at once.
+        block_rows: rows of one thread's block; 0 leaves them whole and deals columns.
+        block_columns: columns of a block, a multiple of `columns`; 0 is all of them.
+        pack: where panels of B are made: "" (nowhere), "first" (all, before the product) or
+            "panel" (each where it is used).
+    """
+
+    rows: int
+    columns: int
+    block_k: int
+    block_rows: int
+    block_columns: int
+    pack: str
+
+
+def match_product(stage: StageState) -> Product | None:
+    """The product that a stage computes, if it is one over a single axis."""
+    op = stage.op
+    if len(op.body) != 1 or len(op.reduce_axis) != 1 or not op.axis:
+        return None
+    e = op.body[0]
+    if not isinstance(e, Reduce) or e.combiner.name != "sum" or e.where is not None:
+        return None
+    product = _strip(e.sources[0])
+    if not (isinstance(product, Binary) and product.op == "*"):
+        return None
+    left, right = _strip(product.a), _strip(product.b)
+    if not (isinstance(left, Load) and isinstance(right, Load)) or left.source is right.source:
+        return None
+    n, k = op.axis[-1], op.reduce_axis[0]
+    if n in left.indices:
+        left, right = right, left
+    if n in left.indices or any(
+        not isinstance(i, IterVar) for i in (*left.indices, *right.indices)
+    ):
+        return None
+    if k not in left.indices or k not in right.indices or n not in right.indices:
+        return None
+    rows = [a for a in op.axis[:-1] if a in left.indices and a not in right.indices]
+    if not rows or rows[-1].extent == 1 or n.extent == 1:  # with one vector it's a plain reduction
+        return None
+    m = rows[-1]
+    rest = tuple(a for a in op.axis if a is not m and a is not n)
+    a, b = left.source, right.source
+    assert isinstance(a, Tensor) and isinstance(b, Tensor)
+    return Product(a, b, m, n, k, rest)
+
+
+def _strip(e: Expr) -> Expr:
+    while isinstance(e, Cast):
+        e = e.a
+    return e
+
+
+def default_tiles(p: Product, is_fused: bool) -> Tiles:
+    """Tiles for the host's registers and caches."""
+    M, N, K = p.m.extent, p.n.extent, p.k.extent
+    lanes = host().vector_bytes // 4
+    wide = host().registers >= 32
+    vectors = _ceildiv(N, lanes)
+    rows, width = _register_tile(M, vectors, 24 if wide else 12, 4 if wide else 2)
+    columns = width * lanes
+    block_k = _ceildiv(K, _ceildiv(K, BLOCK_K))
+    by_columns = M < 2 * BLOCK_ROWS and 4 * columns <= N
+    block_rows = 0 if by_columns else _even(M, rows, BLOCK_ROWS)
+    block_columns = 0
+    if by_columns:
+        block_columns = _even(N, columns, 4 * columns)
+    elif is_fused:
+        block_columns = max(BLOCK_BYTES // (4 * max(block_rows, 1)) // columns, 1) * columns
+    pack = ""
+    if dtypes.size_bytes(p.b.dtype) * K * N > PACKED_BYTES and M >= PACKED_ROWS:
+        pack = "panel" if by_columns or p.rest else "first"
+    return Tiles(rows, columns, block_k, block_rows, block_columns, pack)
+
+
+def _register_tile(M: int, vectors: int, most: int, wide: int) -> tuple[int, int]:
+    """Rows and vectors of a tile with at most `most` accumulators."""
+    width = min(vectors, wide)
+    rows = most // width
+    if rows > M:  # few rows: wider tiles, or too few sums run at once
+        rows = max(M, 1)
+        width = min(vectors, most // rows)
+    return min(rows, 14), width
+
+
+def _even(size: int, unit: int, most: int) -> int:
+    """A block of about `most`, a multiple of `unit`, of which `size` has an even number."""
+    blocks = _ceildiv(size, most)
+    if blocks > 1:
+        deal = 2 * thread_count()
+        blocks = _ceildiv(blocks, deal) * deal
+    return _ceildiv(_ceildiv(size, blocks), unit) * unit
+
+
+def schedule_product(s: Schedule, name: str, p: Product, tiles: Tiles, out: str) -> None:
+    """Schedule the product `name`; `out` is the consumer to compute it in, or `name` itself."""
+    stage, target = s[name], s[out]
+    same = dict(zip(stage.op.axis, target.op.axis, strict=True))  # axes of the consumer
+    outer = [same[a] for a in p.rest]
+    inner_m, inner_n = same[p.m], same[p.n]
+    if tiles.block_rows:
+        block, inner_m = target.split(inner_m, factor=tiles.block_rows)
+        outer.append(block)
+    if tiles.block_columns:
+        block, inner_n = target.split(inner_n, factor=tiles.block_columns)
+        outer.append(block)
+    target.reorder(*outer, inner_m, inner_n)
+    if outer:
+        block = target.fuse(*outer) if len(outer) > 1 else outer[0]
+        if 2 * _count(stage.op.axis) * p.k.extent >= PARALLEL_FLOPS:
+            target.parallel(block)
+        if out != name:
+            stage.compute_at(target, block)
+    if out != name:
+        target.vectorize(inner_n)
+        inner_m, inner_n = p.m, p.n
+    panel = _inner_loops(s, name, p, tiles, inner_m, inner_n)
+    if tiles.pack:
+        _pack(s, name, p, tiles, panel)
+
+
+def _inner_loops(
+    s: Schedule, name: str, p: Product, tiles: Tiles, m: IterVar, n: IterVar
+) -> IterVar:
+    """Tile a block; returns the loop over its panels of columns."""
+    stage = s[name]
+    panel, n_inner = stage.split(n, factor=tiles.columns)
+    m_outer, m_inner = stage.split(m, factor=tiles.rows)
+    order, chunk = [panel, m_outer], p.k
+    if tiles.block_k < p.k.extent:
+        k_outer, chunk = stage.split(p.k, factor=tiles.block_k)
+        order.insert(0, k_outer)
+    stage.reorder(*order, chunk, m_inner, n_inner)
+    stage.unroll(m_inner)
+    stage.vectorize(n_inner)
+    return panel
+
+
+def _pack(s: Schedule, name: str, p: Product, tiles: Tiles, panel: IterVar) -> None:
+    """Copy B into panels of a tile's columns, in which the rows follow each other."""
+    load = next(x for x in loads(s[name].op.body[0]) if x.source is p.b)
+    k, n = load.indices.index(p.k), load.indices.index(p.n)
+    first = tiles.pack == "first"
+    copy = s[s.cache_read(p.b, "global" if first else "local", [name])]
+    axes = copy.op.axis
+    others = [a for d, a in enumerate(axes) if d not in (k, n)]
+    width = tiles.columns
+    copy.transform_layout(
+        lambda *x: (
+            *(x[d] for d in range(len(x)) if d not in (k, n)),
+            x[n] // width,
+            x[k],
+            x[n] % width,
+        )
+    )
+    n_outer, n_inner = copy.split(axes[n], factor=width)
+    copy.reorder(*others, n_outer, axes[k], n_inner)
+    copy.vectorize(n_inner)
+    if first:
+        copy.parallel(copy.fuse(*others, n_outer) if others else n_outer)
+    else:
+        copy.compute_at(s[name], panel)
+
+
+def _ceildiv(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _count(axes: tuple[IterVar, ...]) -> int:
+    total = 1
+    for a in axes:
+        total *= a.extent
+    return total
+
+
+def find_products(s: Schedule) -> list[tuple[str, Product, str]]:
+    """Root stages that are products, each with the stage it is computed in."""
+    found = []
+    for state in s.state.stages:
+        if state.attach is not None or not all(
+            a.extent for a in (*state.op.axis, *state.op.reduce_axis)
+        ):
+            continue
+        p = match_product(state)
+        if p is not None:
+            found.append((state.name, p, _epilogue(s, state)))
+    return found
+
+
+def _epilogue(s: Schedule, stage: StageState) -> str:
+    """The consumer that only works on elements of the product in place, or the stage itself."""
+    consumers = s.state.consumers(stage)
+    if stage.is_output or len(consumers) != 1:
+        return stage.name
+    (user,) = consumers
+    if user.attach is not None or user.op.reduce_axis or len(user.op.axis) != len(stage.op.axis):
+        return stage.name
+    reads = [x for e in user.op.body for x in loads(e) if x.source in stage.outputs]
+    in_place = all(i is a for x in reads for i, a in zip(x.indices, user.op.axis, strict=True))
+    return user.name if in_place else stage.name
