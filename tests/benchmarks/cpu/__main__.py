@@ -1,0 +1,62 @@
+"""Measure classes of CPU kernels against their peers and print one table per class.
+
+    python -m tests.benchmarks.cpu [--class NAME ...] [--seconds S] [--match TEXT] [--write]
+
+Without --class every class runs, each in a process of its own. --write puts the tables into
+results/cpu_<class>.md. The peers come with `pip install akg_py[bench]`; a missing one is said so.
+The command restarts itself without the OPENBLAS_* variables that pin a slow kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+PINNED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+if any(name in os.environ for name in PINNED):  # before numpy is imported
+    clean = {k: v for k, v in os.environ.items() if k not in PINNED}
+    os.execve(sys.executable, sys.orig_argv, clean)
+
+import argparse  # noqa: E402
+import importlib  # noqa: E402
+import subprocess  # noqa: E402
+
+from tests.benchmarks.cpu.harness import run_class  # noqa: E402
+from tests.benchmarks.cpu.report import Report  # noqa: E402
+
+CLASSES = (
+    "matmul",
+    "low_precision",
+    "matmul_gelu",
+    "elementwise",
+    "rows",
+    "reductions",
+    "layout",
+    "conv",
+    "tvm",
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.cpu")
+    parser.add_argument("--class", dest="classes", nargs="+", choices=CLASSES, metavar="NAME")
+    parser.add_argument("--seconds", type=float, default=1.2, help="per case and thread count")
+    parser.add_argument("--match", default="", help="only cases whose label contains this")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--write", action="store_true", help="write results/cpu_<class>.md")
+    given = parser.parse_args()
+    if given.classes is None or len(given.classes) > 1:
+        names = given.classes or CLASSES
+        rest = [a for a in sys.argv[1:] if a not in (*CLASSES, "--class")]
+        command = [sys.executable, "-m", "tests.benchmarks.cpu", *rest, "--class"]
+        return max(subprocess.run([*command, name]).returncode for name in names)
+    (name,) = given.classes
+    module = importlib.import_module(f"tests.benchmarks.cpu.{name}")
+    report = Report(name, module.TITLE, tuple(given.threads))
+    run_class(module, report, given.seconds, given.match)
+    report.finish(given.write)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

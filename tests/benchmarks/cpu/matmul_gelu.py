@@ -1,0 +1,82 @@
+"""matmul + bias + gelu in one kernel beside a numpy chain, torch and two kernels of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from akg_py import ops, te
+from tests.benchmarks.cpu.elementwise import numpy_gelu
+from tests.benchmarks.cpu.harness import ONE_THREAD, Bar, Candidate, Case, ours
+from tests.benchmarks.cpu.matmul import label_of
+from tests.benchmarks.cpu.peers import from_torch, tensor, torch
+
+TITLE = "matmul + bias + gelu (tanh form)"
+BARS = (
+    Bar("numpy", 1.5, "geomean"),
+    Bar("torch", 2.0, "geomean"),
+    Bar("our separate kernels", 1.0),
+    Bar(ONE_THREAD, 1.75, threads=2, least_ms=1.0),
+)
+SHAPES = [  # (M, K, N)
+    (512, 512, 512),
+    (1024, 1024, 1024),
+    (1024, 512, 2048),
+    (1024, 256, 1024),
+    (2048, 128, 512),
+    (4096, 64, 64),
+    (777, 333, 555),
+]
+
+
+def product(shape: tuple[int, ...]) -> Case:
+    M, K, N = shape
+    A, B = te.placeholder((M, K), name="A"), te.placeholder((K, N), name="B")
+    bias = te.placeholder((N,), name="bias")
+    C = ops.gelu(ops.bias_add(ops.matmul(A, B), bias))
+    rng = np.random.default_rng(0)
+    a, b, v = (rng.standard_normal(t.shape, np.float32) for t in (A, B, bias))
+    a *= K**-0.5
+    c, d, t = (np.empty((M, N), np.float32) for _ in range(3))
+
+    def chain() -> None:
+        np.matmul(a, b, out=c)
+        np.add(c, v, out=c)
+        numpy_gelu("tanh", c, t, d)
+
+    first = ours([A, B], [ops.matmul(A, B)], [a, b])
+    X = te.placeholder((M, N), name="X")
+    second = ours([X, bias], [ops.gelu(ops.bias_add(X, bias))], [*first.results, v])
+
+    def separate() -> None:
+        first.run()
+        second.run()
+
+    e, f = np.empty((M, N), np.float32), np.empty((M, N), np.float32)
+    ta, tb, tv, te_, tf = (tensor(x) for x in (a, b, v, e, f))
+
+    def eager() -> None:
+        torch.addmm(tv, ta, tb, out=te_)
+        torch.ops.aten.gelu.out(te_, approximate="tanh", out=tf)
+
+    chain()
+    return Case(
+        label_of(shape),
+        [
+            ours([A, B, bias], [C], [a, b, v]),
+            Candidate("numpy", chain, [d]),
+            *from_torch("torch", eager, f),
+            Candidate("our separate kernels", separate, second.results),
+        ],
+        [d.copy()],
+        rtol=1e-5,
+        atol=1e-5,
+        work=2e-9 * M * N * K,
+        unit="GF/s",
+    )
+
+
+def cases() -> Iterator[tuple[str, Callable[[], Case]]]:
+    for shape in SHAPES:
+        yield label_of(shape), lambda shape=shape: product(shape)

@@ -1,0 +1,86 @@
+"""softmax, layer_norm and rms_norm on rows of 64 to 16384 elements beside torch and a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from akg_py import ops, te
+from tests.benchmarks.cpu.harness import ONE_THREAD, Array, Bar, Case, ours
+from tests.benchmarks.cpu.peers import copies, from_torch, tensor, torch
+
+TITLE = "softmax, layer_norm and rms_norm"
+BARS = (
+    Bar("torch", 1.5),
+    Bar("copy", 1 / 1.2, groups=("layer_norm",)),
+    Bar(ONE_THREAD, 1.3, threads=2, least_ms=1.0),
+)
+ELEMENTS = 1 << 22
+ROWS = (64, 256, 1024, 4096, 16384)
+EPSILON = 1e-5
+
+
+def expected(kind: str, x: Array, gamma: Array, beta: Array) -> Array:
+    wide = x.astype(np.float64)
+    if kind == "softmax":
+        e = np.exp(wide - wide.max(1, keepdims=True))
+        return (e / e.sum(1, keepdims=True)).astype(np.float32)
+    if kind == "layer_norm":
+        centred = wide - wide.mean(1, keepdims=True)
+        scaled = centred / np.sqrt(np.square(centred).mean(1, keepdims=True) + EPSILON)
+        return (scaled * gamma + beta).astype(np.float32)
+    scaled = wide / np.sqrt(np.square(wide).mean(1, keepdims=True) + EPSILON)
+    return (scaled * gamma).astype(np.float32)
+
+
+def rows(kind: str, N: int) -> Case:
+    M = ELEMENTS // N
+    X = te.placeholder((M, N), name="X")
+    gamma, beta = te.placeholder((N,), name="gamma"), te.placeholder((N,), name="beta")
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((M, N), np.float32)
+    g, b = rng.standard_normal(N, np.float32), rng.standard_normal(N, np.float32)
+    d, e = np.empty_like(x), np.empty_like(x)
+    mean, inverse = np.empty((M, 1), np.float32), np.empty((M, 1), np.float32)
+    tx, tg, tb, td, te_, tm, ti = (tensor(a) for a in (x, g, b, d, e, mean, inverse))
+    if kind == "softmax":
+        candidate = ours([X], [ops.softmax(X)], [x])
+        peers = from_torch("torch: out=", lambda: torch.softmax(tx, -1, out=td), d)
+    elif kind == "layer_norm":
+        candidate = ours([X, gamma, beta], [ops.layer_norm(X, gamma, beta, EPSILON)], [x, g, b])
+        native = torch and torch.ops.aten.native_layer_norm.out
+        peers = from_torch(
+            "torch: out=",
+            lambda: native(tx, [N], tg, tb, EPSILON, out0=td, out1=tm, out2=ti),
+            d,
+        )
+    else:
+        candidate = ours([X, gamma], [ops.rms_norm(X, gamma, EPSILON)], [x, g])
+
+        def chain() -> None:
+            torch.mul(tx, tx, out=te_)
+            torch.mean(te_, -1, keepdim=True, out=tm)
+            torch.add(tm, EPSILON, out=tm)
+            torch.rsqrt(tm, out=ti)
+            torch.mul(tx, ti, out=te_)
+            torch.mul(te_, tg, out=td)
+
+        peers = from_torch("torch: out=", chain, d)
+        peers += from_torch(
+            "torch: rms_norm", lambda: torch.nn.functional.rms_norm(tx, (N,), tg, EPSILON)
+        )
+    return Case(
+        f"{kind} {M}x{N}",
+        [candidate, *peers, *copies(x.nbytes)],
+        [expected(kind, x, g, b)],
+        atol=1e-5,
+        group=kind,
+        work=2e-9 * x.nbytes,
+    )
+
+
+def cases() -> Iterator[tuple[str, Callable[[], Case]]]:
+    for kind in ("softmax", "layer_norm", "rms_norm"):
+        for N in ROWS:
+            yield f"{kind} {ELEMENTS // N}x{N}", lambda kind=kind, N=N: rows(kind, N)

@@ -1,0 +1,121 @@
+"""Five kernels beside apache-tvm 0.27 under our own best schedules for it (`tvm_kernels`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from akg_py import ops, te
+from tests.benchmarks.cpu.elementwise import numpy_gelu
+from tests.benchmarks.cpu.harness import ONE_THREAD, Array, Bar, Candidate, Case, ours
+from tests.benchmarks.cpu.matmul import label_of
+from tests.benchmarks.cpu.rows import expected
+
+try:
+    import tvm
+
+    from tests.benchmarks.cpu import tvm_kernels
+except ImportError:
+    tvm = tvm_kernels = None  # type: ignore[assignment]
+
+TITLE = "five kernels beside apache-tvm 0.27"
+BARS = (
+    Bar("tvm", 1.0, groups=("matmul",)),
+    Bar("tvm", 1.05, groups=("rows",)),
+    Bar("tvm", 1.0, groups=("matmul",), threads=2),
+    Bar("tvm", 1.05, groups=("rows",), threads=2),
+    Bar(ONE_THREAD, 1.75, groups=("matmul",), threads=2, least_ms=1.0),
+    Bar(ONE_THREAD, 1.3, groups=("rows",), threads=2, least_ms=1.0),
+)
+SHAPES = [(512, 512, 512), (1024, 512, 2048)]
+TILES = [(8, 32, True), (8, 32, False), (16, 16, False), (4, 64, True)]
+EPSILON = 1e-5
+Kinds = list[tuple[str, Callable[[], Any]]]
+
+
+def from_tvm(kinds: Kinds, arrays: list[Array], result: Array) -> list[Candidate]:
+    """A candidate per kind of schedule, on tvm's own copies of the arrays; none without tvm."""
+    if tvm is None:
+        return []
+    found = []
+    for kind, schedule in kinds:
+        function = tvm_kernels.compile_for(llvm.get_host_cpu_name(), schedule())
+        tensors = [tvm.runtime.tensor(a) for a in (*arrays, result)]
+        run = lambda function=function, tensors=tensors: function(*tensors)  # noqa: E731
+        found.append(Candidate(f"tvm: {kind}", run, [np.from_dlpack(tensors[-1])]))
+    return found
+
+
+def matmul(shape: tuple[int, int, int]) -> Case:
+    M, K, N = shape
+    A, B = te.placeholder((M, K), name="A"), te.placeholder((K, N), name="B")
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(t.shape, np.float32) for t in (A, B))
+    kinds: Kinds = [
+        (
+            f"{rows}x{columns} {'rows' if outside else 'columns'}",
+            lambda rows=rows, columns=columns, outside=outside: tvm_kernels.matmul(
+                M, K, N, rows, columns, outside
+            ),
+        )
+        for rows, columns, outside in TILES
+    ]
+    d = np.empty((M, N), np.float32)
+    return Case(
+        f"matmul {label_of(shape)}",
+        [
+            ours([A, B], [ops.matmul(A, B)], [a, b]),
+            *from_tvm(kinds, [a, b], np.empty_like(d)),
+            Candidate("numpy", lambda: np.matmul(a, b, out=d), [d]),
+        ],
+        [np.matmul(a, b)],
+        rtol=0.0,
+        atol=2e-6 * K,
+        group="matmul",
+        work=2e-9 * M * K * N,
+        unit="GF/s",
+    )
+
+
+def row_kernel(name: str, M: int, N: int) -> Case:
+    X = te.placeholder((M, N), name="X")
+    gamma, beta = te.placeholder((N,), name="gamma"), te.placeholder((N,), name="beta")
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((M, N), np.float32)
+    g, b = (rng.standard_normal(N, np.float32) for _ in range(2))
+    if name == "softmax":
+        inputs, Y, arrays = [X], ops.softmax(X), [x]
+        kinds: Kinds = [("fast exp", lambda: tvm_kernels.softmax(M, N))]
+        want = expected("softmax", x, g, b)
+    elif name == "layer_norm":
+        inputs, Y = [X, gamma, beta], ops.layer_norm(X, gamma, beta, EPSILON)
+        arrays = [x, g, b]
+        kinds = [("rfactor", lambda: tvm_kernels.layer_norm(M, N, EPSILON))]
+        want = expected("layer_norm", x, g, b)
+    else:
+        inputs, Y, arrays = [X, beta], ops.gelu(ops.bias_add(X, beta)), [x, b]
+        kinds = [
+            (f"fast {form}", lambda form=form: tvm_kernels.bias_gelu(M, N, form))
+            for form in ("exp", "tanh")
+        ]
+        want = np.empty_like(x)
+        numpy_gelu("tanh", x + b, np.empty_like(x), want)
+    return Case(
+        f"{name} {M}x{N}",
+        [ours(inputs, [Y], arrays), *from_tvm(kinds, arrays, np.empty_like(x))],
+        [want],
+        atol=1e-5,
+        group="rows",
+        work=2e-9 * x.nbytes,
+    )
+
+
+def cases() -> Iterator[tuple[str, Callable[[], Case]]]:
+    for shape in SHAPES:
+        yield f"matmul {label_of(shape)}", lambda shape=shape: matmul(shape)
+    yield "softmax 4096x1024", lambda: row_kernel("softmax", 4096, 1024)
+    yield "layer_norm 4096x1024", lambda: row_kernel("layer_norm", 4096, 1024)
+    yield "bias_gelu 4096x4096", lambda: row_kernel("bias_gelu", 4096, 4096)
