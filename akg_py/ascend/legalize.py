@@ -40,11 +40,11 @@ def _log1p(x: Expr) -> Expr:
 
 
 def _tanh(x: Expr) -> Expr:
-    return _rational(x, TANH_P, TANH_Q, TANH_LIMIT)
+    return _rational(x, TANH_P["float"], TANH_Q["float"], TANH_LIMIT)
 
 
 def _erf(x: Expr) -> Expr:
-    return _rational(x, ERF_P, ERF_Q, ERF_LIMIT)
+    return _rational(x, ERF_P["float"], ERF_Q["float"], ERF_LIMIT)
 
 
 def _rational(x: Expr, p: tuple[float, ...], q: tuple[float, ...], limit: float) -> Expr:

@@ -9,6 +9,7 @@ INDEX_VALUE.
 from __future__ import annotations
 
 from akg_py import dtypes
+from akg_py.codegen import functions
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant
 from akg_py.errors import InternalError
 
@@ -182,14 +183,9 @@ def minimum_maximum(b: Builder, op: str, x: Val, y: Val) -> Val:
     return b.select(b.compare("uno", x, x), x, chosen)
 
 
-def float_remainder(b: Builder, x: Val, y: Val) -> Val:
-    """C's fmod (the sign of `x`)."""
-    return b.per_lane("fmodf" if x.elem == "float" else "fmod", x, y)
-
-
 def _float_modulo(b: Builder, x: Val, y: Val) -> Val:
     zero = constant(0.0, x.elem)
-    raw = float_remainder(b, x, y)
+    raw = functions.call(b, "fmod", [x, y])
     differs = b.bin("xor", b.compare("olt", y, zero), b.compare("olt", raw, zero))
     moved = b.select(differs, b.bin("fadd", raw, y), raw)
     signed_zero = b.intrinsic("copysign", zero, y)
@@ -199,7 +195,7 @@ def _float_modulo(b: Builder, x: Val, y: Val) -> Val:
 
 def _float_floor_divide(b: Builder, x: Val, y: Val) -> Val:
     zero, one = constant(0.0, x.elem), constant(1.0, x.elem)
-    raw = float_remainder(b, x, y)
+    raw = functions.call(b, "fmod", [x, y])
     quotient = b.bin("fdiv", b.bin("fsub", x, raw), y)
     differs = b.bin("xor", b.compare("olt", y, zero), b.compare("olt", raw, zero))
     adjust = b.bin("and", b.compare("une", raw, zero), differs)

@@ -265,6 +265,15 @@ class Builder:
             len(order),
         )
 
+    def concatenate(self, x: Val, y: Val) -> Val:
+        """The lanes of `x`, then those of `y`."""
+        mask = ", ".join(f"i32 {i}" for i in range(x.lanes + y.lanes))
+        return self.op(
+            f"shufflevector {x.typed}, {y.typed}, <{x.lanes + y.lanes} x i32> <{mask}>",
+            x.elem,
+            x.lanes + y.lanes,
+        )
+
 
 def suffix(v: Val) -> str:
     """How an intrinsic's name spells the type of `v`."""

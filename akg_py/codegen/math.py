@@ -1,13 +1,13 @@
-"""Math functions on floats and doubles: which are computed inline and which call the C library.
+"""Math functions on floats and doubles, by name: rounding is an instruction, the rest is inline.
 
-`call` takes operands in the compute type and gives the unrounded result. The inline ones are in
-`polynomials`; what is left goes to libm lane by lane, in double precision, and is rounded once.
+`call` takes operands in the compute type and gives the unrounded result. What can't be reduced
+inline goes to LIBRARY lane by lane, in double precision.
 """
 
 from __future__ import annotations
 
 from akg_py import dtypes
-from akg_py.codegen import polynomials
+from akg_py.codegen import functions
 from akg_py.codegen.llvm import Builder, Val, constant
 from akg_py.errors import InternalError
 
@@ -19,51 +19,17 @@ _ROUNDING = {
     "abs": "fabs",
     "sqrt": "sqrt",
 }
-#: functions of the C library, for doubles
-LIBRARY = {
-    "exp",
-    "exp2",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "expm1",
-    "sin",
-    "cos",
-    "tan",
-    "tanh",
-    "sinh",
-    "cosh",
-    "asin",
-    "acos",
-    "atan",
-    "atan2",
-    "erf",
-    "pow",
-}
+#: functions of the C library that generated code may call
+LIBRARY = ("sin", "cos", "tan", "fmod", "fmodf", "fma", "fmaf")
 
 
 def call(b: Builder, name: str, args: list[Val]) -> Val:
     """The function `name` of MATH_FUNCTIONS, for floats or doubles."""
     if name in _ROUNDING:
         return b.intrinsic(_ROUNDING[name], *args)
-    elem = args[0].elem
-    one = constant(1.0, elem)
-    if name == "rsqrt":
-        return b.bin("fdiv", one, b.intrinsic("sqrt", args[0]))
-    if name == "fmod":
-        return b.per_lane("fmodf" if elem == "float" else "fmod", *args)
-    if elem == "float" and name in polynomials.FUNCTIONS:
-        return polynomials.call(b, name, args)
-    if name == "sigmoid":
-        e = call(b, "exp", [b.op(f"fneg {args[0].typed}", elem, args[0].lanes)])
-        return b.bin("fdiv", one, b.bin("fadd", one, e))
-    if name not in LIBRARY:
+    if name not in functions.FUNCTIONS:
         raise InternalError(f"no code for the function {name}")
-    if elem == "double":
-        return b.per_lane(name, *args)
-    wide = [b.cast("fpext", a, "double") for a in args]
-    return b.cast("fptrunc", b.per_lane(name, *wide), "float")
+    return functions.call(b, name, args)
 
 
 def integer_call(b: Builder, name: str, x: Val, dtype: str) -> Val:

@@ -28,9 +28,7 @@ from akg_py.errors import InternalError
 _CHECKSUM_BYTES = 32
 _MAGIC = b"akg1"
 _LIBM = [
-    *sorted(LIBRARY),
-    "fmod",
-    "fmodf",
+    *LIBRARY,
     "floorf",
     "ceilf",
     "truncf",

@@ -1,10 +1,10 @@
-"""Fits the coefficients of `akg_py/codegen/polynomials.py` and prints them.
+"""Fits the coefficients of `akg_py/codegen/polynomials.py` and prints the file's tables.
 
     python tests/codegen/fit_polynomials.py
 
-Each fit minimises the largest relative error on Chebyshev points (Lawson's iteration of weighted
-least squares, in 40 digits by mpmath for the targets), then rounds the coefficients to float32.
-Nothing is copied from tables.
+A polynomial minimises the largest error, weighted by what the error does to the result, by Remez'
+exchange on a grid in 50 digits; the rational functions by weighted least squares (Lawson). The
+coefficients are then rounded to the format. Nothing is copied from tables.
 """
 
 from __future__ import annotations
@@ -14,51 +14,52 @@ from collections.abc import Callable
 import mpmath as mp
 import numpy as np
 
-mp.mp.dps = 40
+mp.mp.dps = 50
 Function = Callable[[mp.mpf], mp.mpf]
+FRACTION = {"float": 24, "double": 53}
 
 
-def chebyshev(lo: float, hi: float, count: int) -> np.ndarray:
-    return 0.5 * (lo + hi) + 0.5 * (hi - lo) * np.cos(np.pi * (np.arange(count) + 0.5) / count)
-
-
-def evaluate(f: Function, x: np.ndarray) -> np.ndarray:
-    return np.array([float(f(mp.mpf(float(v)))) for v in x])
-
-
-def fit(
-    f: Function, lo: float, hi: float, degree: int, scale: Function | None = None, count: int = 600
-) -> np.ndarray:
-    """p with p(x) close to f(x); the error is |p - f| * |scale|, by default |p - f| / |f|."""
-    x = chebyshev(lo, hi, count)
-    y = evaluate(f, x)
-    s = 1 / np.abs(y) if scale is None else np.abs(evaluate(scale, x))
-    weight = np.ones_like(x)
-    basis = np.vander(x / max(abs(lo), abs(hi)), degree + 1, increasing=True)
-    coefficients = np.zeros(degree + 1)
-    best, result = np.inf, coefficients
-    for _ in range(60):
-        w = np.sqrt(weight) * s
-        coefficients = np.linalg.lstsq(basis * w[:, None], y * w, rcond=None)[0]
-        error = np.abs(basis @ coefficients - y) * s
-        if error.max() < best:
-            best, result = error.max(), coefficients
-        weight = weight * (error + 1e-30)
-        weight /= weight.sum()
-    return result / max(abs(lo), abs(hi)) ** np.arange(degree + 1)
+def fit(f: Function, lo: float, hi: float, degree: int, scale: Function) -> list[mp.mpf]:
+    """p with the smallest largest |p - f| * |scale| on lo .. hi, lowest coefficient first."""
+    points = degree + 2
+    nodes = [mp.cos(mp.pi * (i + 0.5) / (32 * points)) for i in range(32 * points)]
+    grid = [(mp.mpf(lo) + hi + (mp.mpf(lo) - hi) * node) / 2 for node in nodes]
+    wanted, weight = [f(x) for x in grid], [abs(scale(x)) for x in grid]
+    chosen = [16 + 32 * i for i in range(points)]
+    for _ in range(30):
+        rows = [
+            [grid[at] ** j for j in range(degree + 1)] + [(-1) ** i / weight[at]]
+            for i, at in enumerate(chosen)
+        ]
+        solved = mp.lu_solve(mp.matrix(rows), mp.matrix([wanted[at] for at in chosen]))
+        found = list(solved)[:-1]
+        error = [
+            (mp.polyval(found[::-1], x) - y) * w
+            for x, y, w in zip(grid, wanted, weight, strict=True)
+        ]
+        runs: list[int] = []  # the largest error of each run of equal signs
+        for at, e in enumerate(error):
+            if not runs or (e > 0) != (error[runs[-1]] > 0):
+                runs.append(at)
+            elif abs(e) > abs(error[runs[-1]]):
+                runs[-1] = at
+        while len(runs) > points:
+            runs.pop(0 if abs(error[runs[0]]) < abs(error[runs[-1]]) else -1)
+        if len(runs) < points or runs == chosen:
+            break
+        chosen = runs
+    print(f"# largest weighted error {float(max(abs(e) for e in error)):.1e}")
+    return found
 
 
 def fit_rational(
     f: Function, lo: float, hi: float, top: int, bottom: int, count: int = 800
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[list[float], list[float]]:
     """P / Q close to f in relative error, Q(0) = 1: linearised, with the last Q as a weight."""
-    x = chebyshev(lo, hi, count)
-    y = evaluate(f, x)
-    u = x / hi
-    p_basis, q_basis = (
-        np.vander(u, top + 1, increasing=True),
-        np.vander(u, bottom + 1, increasing=True)[:, 1:],
-    )
+    x = 0.5 * (lo + hi) + 0.5 * (hi - lo) * np.cos(np.pi * (np.arange(count) + 0.5) / count)
+    y = np.array([float(f(mp.mpf(float(v)))) for v in x])
+    p_basis = np.vander(x / hi, top + 1, increasing=True)
+    q_basis = np.vander(x / hi, bottom + 1, increasing=True)[:, 1:]
     q, weight = np.ones_like(x), np.ones_like(x)
     best, result = np.inf, (np.zeros(top + 1), np.zeros(bottom))
     for _ in range(80):
@@ -71,55 +72,110 @@ def fit_rational(
             best, result = error.max(), (c[: top + 1], c[top + 1 :])
         weight = weight * (error + 1e-30)
         weight /= weight.sum()
+    print(f"# largest relative error {best:.1e}")
     powers = hi ** np.arange(max(top, bottom) + 1)
-    print(f"# largest relative error {best:.2e}")
-    return result[0] / powers[: top + 1], np.concatenate(
-        [[1.0], result[1] / powers[1 : bottom + 1]]
-    )
+    p, q = result[0] / powers[: top + 1], result[1] / powers[1 : bottom + 1]
+    return p.tolist(), [1.0, *q.tolist()]
 
 
-def show(name: str, coefficients: np.ndarray, single: bool = True) -> None:
-    values = [float(np.float32(c)) if single else float(c) for c in coefficients]
-    print(f"{name} = ({', '.join(repr(v) for v in values)})")
+def rounded(value: mp.mpf, bits: int) -> mp.mpf:
+    """`value` with so many significant bits."""
+    step = mp.mpf(2) ** (int(mp.floor(mp.log(abs(value), 2))) - bits + 1)
+    return mp.nint(value / step) * step
 
 
-def split(value: mp.mpf, bits: tuple[int, ...]) -> list[float]:
-    """`value` as a sum of numbers of so many bits each: multiples of the first are exact."""
-    parts, rest = [], value
-    for n in bits:
-        exponent = int(mp.floor(mp.log(abs(rest), 2)))
-        step = mp.mpf(2) ** (exponent - n + 1)
-        parts.append(float(mp.nint(rest / step) * step))
-        rest -= parts[-1]
-    return parts
+def show(name: str, **tables: list[mp.mpf] | list[float]) -> None:
+    """A coefficient tuple per format."""
+    parts = [
+        f'"{elem}": ({", ".join(repr(float(rounded(mp.mpf(c), FRACTION[elem]))) for c in table)})'
+        for elem, table in tables.items()
+    ]
+    print(f"{name}: Table = {{{', '.join(parts)}}}")
+
+
+def show_parts(name: str, value: mp.mpf, **bits: tuple[int, ...]) -> None:
+    """`value` as a sum of numbers of so many bits: small multiples of a short one are exact."""
+    tables = {}
+    for elem, sizes in bits.items():
+        parts: list[mp.mpf] = []
+        for n in sizes:
+            parts.append(rounded(value - sum(parts), n))
+        tables[elem] = parts
+    show(name, **tables)
+
+
+def even(f: Function, at_zero: mp.mpf) -> Function:
+    """f of the square root of its argument."""
+    return lambda t: f(mp.sqrt(t)) if t > 1e-25 else at_zero
 
 
 def main() -> None:
-    half = float(mp.log(2) / 2) * 1.0001
-    q = lambda r: (mp.expm1(r) - r) / r**2 if r else mp.mpf(1) / 2  # noqa: E731
-    show("EXP", fit(q, -half, half, 5, lambda r: r * r))
-    show("EXPM1", fit(q, -half, half, 6, lambda r: abs(r)))
-    lo, hi = float(mp.sqrt(0.5)) - 1 - 1e-6, float(mp.sqrt(2)) - 1 + 1e-6
-    l3 = lambda f: (mp.log1p(f) - f + f * f / 2) / f**3 if abs(f) > 1e-9 else mp.mpf(1) / 3  # noqa: E731
-    show("LOG", fit(l3, lo, hi, 8, lambda f: f * f))
-    quarter = float(mp.pi / 4) ** 2 * 1.001
-    sin = lambda t: (mp.sin(mp.sqrt(t)) / mp.sqrt(t) - 1) / t if t else -mp.mpf(1) / 6  # noqa: E731
-    cos = lambda t: (mp.cos(mp.sqrt(t)) - 1 + t / 2) / t**2 if t else mp.mpf(1) / 24  # noqa: E731
-    show("SIN", fit(sin, 1e-9, quarter, 3, lambda t: t))
-    show("COS", fit(cos, 1e-9, quarter, 3, lambda t: t * t))
-    root = lambda f: lambda t: f(mp.sqrt(t)) / mp.sqrt(t)  # noqa: E731
-    for name, f, limit, top, bottom in (("TANH", mp.tanh, 9.02, 6, 3), ("ERF", mp.erf, 3.93, 5, 5)):
-        p, q_ = fit_rational(root(f), 1e-12, limit**2, top, bottom)
-        show(f"{name}_P", p)
-        show(f"{name}_Q", q_)
-    wide = lambda u: 2 * mp.atanh(u) / u if u else mp.mpf(2)  # noqa: E731
-    edge = float((mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)) * 1.0001
-    even = lambda t: wide(mp.sqrt(t)) / mp.log(2)  # noqa: E731
-    show("LOG2_DOUBLE", fit(even, 1e-12, edge**2, 7), single=False)
-    show("EXP2_DOUBLE", fit(lambda r: mp.mpf(2) ** r, -0.5001, 0.5001, 9), single=False)
-    print("LN2 =", split(mp.log(2), (12, 24)))
-    print("LOG10_2 =", split(mp.log10(2), (12, 24)))
-    print("HALF_PI =", split(mp.pi / 2, (30, 53)))
+    both = ("float", "double")
+    half = mp.log(2) / 2 * mp.mpf("1.0001")
+    q: Function = lambda r: (mp.expm1(r) - r) / r**2 if abs(r) > 1e-20 else mp.mpf(1) / 2  # noqa: E731
+    show(
+        "EXP",
+        **{e: fit(q, -half, half, d, lambda r: r * r) for e, d in zip(both, (4, 9), strict=True)},
+    )
+    show("EXPM1", **{e: fit(q, -half, half, d, abs) for e, d in zip(both, (5, 10), strict=True)})
+    p: Function = lambda r: mp.expm1(r * mp.log(2)) / r if abs(r) > 1e-20 else mp.log(2)  # noqa: E731
+    show("EXP2", **{e: fit(p, -0.5001, 0.5001, d, abs) for e, d in zip(both, (5, 10), strict=True)})
+
+    show("EXP2_SHORT", double=fit(p, -0.5001, 0.5001, 6, abs))
+
+    lo, hi = mp.sqrt(0.5) - 1 - 1e-6, mp.sqrt(2) - 1 + 1e-6
+    l3: Function = lambda f: (  # noqa: E731
+        (mp.log1p(f) - f + f * f / 2) / f**3 if abs(f) > 1e-12 else mp.mpf(1) / 3
+    )
+    show("LOG", float=fit(l3, lo, hi, 7, lambda f: f * f))
+    edge = ((mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)) ** 2 * mp.mpf("1.0001")
+    series: Function = even(lambda s: 2 * (mp.atanh(s) - s) / s**3, mp.mpf(2) / 3)
+    show("LOG_QUOTIENT", double=fit(series, 0, edge, 6, lambda t: t / 2))
+
+    quarter = (mp.pi / 4) ** 2 * mp.mpf("1.001")
+    f = even(lambda r: (mp.sin(r) / r - 1) / r**2, -mp.mpf(1) / 6)
+    show(
+        "SIN", **{e: fit(f, 0, quarter, d, lambda t: t) for e, d in zip(both, (2, 6), strict=True)}
+    )
+    f = even(lambda r: (mp.cos(r) - 1 + r * r / 2) / r**4, mp.mpf(1) / 24)
+    show(
+        "COS",
+        **{e: fit(f, 0, quarter, d, lambda t: t * t) for e, d in zip(both, (2, 6), strict=True)},
+    )
+    f = even(lambda r: (mp.sinh(r) / r - 1) / r**2, mp.mpf(1) / 6)
+    show("SINH", **{e: fit(f, 0, 1, d, lambda t: t) for e, d in zip(both, (3, 6), strict=True)})
+    f = even(lambda r: (mp.asin(r) / r - 1) / r**2, mp.mpf(1) / 6)
+    show("ASIN", **{e: fit(f, 0, 0.25, d, lambda t: t) for e, d in zip(both, (4, 12), strict=True)})
+    f = even(lambda r: (mp.atan(r) / r - 1) / r**2, -mp.mpf(1) / 3)
+    show("ATAN", **{e: fit(f, 0, 1, d, lambda t: t) for e, d in zip(both, (8, 19), strict=True)})
+    f = even(lambda r: (mp.tanh(r) / r - 1) / r**2, -mp.mpf(1) / 3)
+    show("TANH", double=fit(f, 0, 0.3025, 10, lambda t: t))
+    f = even(lambda r: mp.erf(r) / r - 1, 2 / mp.sqrt(mp.pi) - 1)
+    show("ERF", double=fit(f, 0, 1, 11, lambda t: mp.mpf(1)))
+    f = lambda x: mp.erfc(x) * mp.exp(x * x)  # noqa: E731
+    size: Function = lambda u: 3 * (1 + u) / (1 - u)  # noqa: E731
+    to_u: Function = lambda x: mp.mpf(x - 3) / (x + 3)  # noqa: E731
+    weight: Function = lambda u: mp.exp(-(size(u) ** 2))  # noqa: E731
+    show("ERFC", double=fit(lambda u: f(size(u)), to_u(0.9), to_u(6), 12, weight))
+
+    for name, g, limit, top, bottom in (("TANH", mp.tanh, 9.02, 6, 3), ("ERF", mp.erf, 3.93, 5, 5)):
+        tables = fit_rational(
+            even(lambda r, g=g: g(r) / r, mp.mpf(1)), 1e-12, limit**2, top, bottom
+        )
+        for part, table in zip("PQ", tables, strict=True):
+            show(f"{name}_{part}", float=table)
+
+    f = even(lambda s: 2 * mp.atanh(s) / mp.log(2) / s, 2 / mp.log(2))
+    show("LOG2", double=fit(f, 0, edge, 4, lambda t: mp.mpf(1)))
+    last: Function = even(
+        lambda s: 2 * (mp.atanh(s) - s - s**3 / 3) / s**5 / mp.log(2), mp.mpf(2) / 5 / mp.log(2)
+    )
+    show("LOG2_TAIL", double=fit(last, 0, edge, 6, lambda t: t * t))
+    show_parts("LN2", mp.log(2), float=(12, 24), double=(41, 53))
+    show_parts("LOG10_2", mp.log10(2), float=(12, 24), double=(41, 53))
+    show_parts("HALF_PI", mp.pi / 2, float=(24, 24, 24), double=(53, 53, 53))
+    show_parts("LOG2_FIRST", 2 / mp.log(2), double=(53, 53))
+    show_parts("LOG2_SECOND", 2 / (3 * mp.log(2)), double=(53, 53))
 
 
 if __name__ == "__main__":
