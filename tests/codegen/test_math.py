@@ -225,7 +225,8 @@ def _as_float(v: Any) -> float:
 
 def _by_mpmath(name: str, values: list[float]) -> Any:
     special = float(apply_call(name, [np.float64(v) for v in values], "float64"))
-    if not math.isfinite(special) or special == 0 or not all(map(math.isfinite, values)):
+    zero = special == 0 and name != "sigmoid"  # whose exp overflows where it is a denormal
+    if not math.isfinite(special) or zero or not all(map(math.isfinite, values)):
         return mp.mpf(special)
     own: dict[str, Callable[..., Any]] = {
         "exp2": lambda x: 2**x,
