@@ -286,6 +286,7 @@ def attempt(s: te.Schedule, rng: np.random.Generator) -> None:
             "set_scope",
             "pragma",
             "align",
+            "layout",
         ),
     )
     axis = _pick(rng, leaves)
@@ -329,6 +330,19 @@ def attempt(s: te.Schedule, rng: np.random.Generator) -> None:
             stage.pragma(axis, "note", 1)
         case "align":
             stage.storage_align(_pick(rng, stage.op.axis), 8, 0)
+        case "layout":
+            stage.transform_layout(_random_layout(stage, rng))
+
+
+def _random_layout(stage: te.Stage, rng: np.random.Generator) -> str:
+    """Axes in any order, some of them in two digits."""
+    names = [f"d{n}" for n in range(len(stage.op.axis))]
+    digits = []
+    for name in names:
+        size = int(rng.integers(1, 9))
+        digits += [f"{name} // {size}", f"{name} % {size}"] if size > 4 else [name]
+    order = rng.permutation(len(digits))
+    return f"{', '.join(names)} -> {', '.join(digits[n] for n in order)}"
 
 
 # ---------------------------------------------------------------- targets
@@ -338,7 +352,7 @@ def run(target: str, s: te.Schedule, graph: Graph, feeds: Sequence[Array]) -> li
     """The outputs of `graph` under schedule `s` on `target`; they start as garbage."""
     outputs = [np.full(t.shape, 77, dtypes.numpy_dtype(t.dtype)) for t in graph.outputs]
     if target == "interpret":
-        func = lower_schedule(s, graph.args)
+        func = lower_schedule(s, graph.args, late_init=bool(len(s.trace) % 2))
         verify(func, "lower_schedule")
         interpret(func, *feeds, *outputs)
         return outputs

@@ -16,7 +16,7 @@ from akg_py.codegen.indices import Linear, size_of
 from akg_py.codegen.lanes import Lanes
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes
 from akg_py.codegen.reductions import accumulated, combine, emit_reduction
-from akg_py.codegen.registers import MAX_COPIES, full_extent, plan_registers, remainder
+from akg_py.codegen.registers import MAX_COPIES, Plan, full_extent, plan_registers, remainder
 from akg_py.codegen.target import Processor
 from akg_py.codegen.threads_ir import emit_parallel
 from akg_py.codegen.workspace import Workspace
@@ -56,8 +56,7 @@ class Loops(Lanes):
     def statement(self, s: Stmt) -> None:
         match s:
             case Seq():
-                for inner in s.stmts:
-                    self.statement(inner)
+                self._sequence(s)
             case For():
                 self._for(s)
             case If():
@@ -190,7 +189,28 @@ class Loops(Lanes):
         for f in loops:
             del self.lane_masks[f.var]
 
-    def _versions(self, s: For, tile: Expr, size: int) -> None:
+    def _sequence(self, s: Seq) -> None:
+        """Statements in order; an initialisation shares the versions of the loop it belongs to."""
+        first, *rest = s.stmts
+        if self.lanes == 1 and len(rest) == 1 and isinstance(rest[0], For):
+            memo = dict(self.memo)
+            plan = self._serial_plan(rest[0])
+            self.memo = memo
+            if plan is not None and plan.assume and _only_within(first, plan.assume[0][0]):
+                self._versions(s, *plan.assume[0])
+                return
+        for inner in s.stmts:
+            self.statement(inner)
+
+    def _serial_plan(self, s: For) -> Plan | None:
+        """The registers of a loop that will run serially; None for other loops."""
+        is_parallel = s.kind in ("parallel", "core") and not self.in_thread
+        extent = self.constant_extent(s)
+        if s.kind in ("vector", "unroll") or is_parallel or extent == 1 or self.takes_lanes(s):
+            return None
+        return plan_registers(self, s)
+
+    def _versions(self, s: Stmt, tile: Expr, size: int) -> None:
         """Emit `s` twice: for full tiles, whose extent is then constant, and for the rest."""
         rest = remainder(tile, size)
         surely_some = bounds(tile)[0] > 0
@@ -207,7 +227,7 @@ class Loops(Lanes):
         self.b.at = no
         if rest is None or not (surely_some or _only_within(s, tile)):
             unversioned, self.unversioned = self.unversioned, True
-            self._for(self._rows_outside(s))
+            self.statement(self._rows_outside(s) if isinstance(s, For) else s)
             self.unversioned = unversioned
         elif rest:
             if not surely_some:
@@ -218,10 +238,10 @@ class Loops(Lanes):
         self.b.jump(after)
         self.b.at = after
 
-    def _assuming(self, s: For, extent: Expr, value: int) -> None:
+    def _assuming(self, s: Stmt, extent: Expr, value: int) -> None:
         """Emit `s` where `extent` is known to be `value`."""
         self.assumed.append((extent, value))
-        self._serial(s)
+        self.statement(s)
         self.assumed.pop()
 
     def _rows_outside(self, s: For) -> For:
@@ -236,9 +256,12 @@ class Loops(Lanes):
 
 
 def _only_within(s: Stmt, extent: Expr) -> bool:
-    """Whether all that `s` does happens in a loop of this extent."""
-    while isinstance(s, (For, Intrinsic)):
-        if isinstance(s, For) and same(s.extent, extent):
+    """Whether all that `s` does happens in loops of this extent."""
+    match s:
+        case For() if same(s.extent, extent):
             return True
-        s = s.body
+        case For() | Intrinsic() | If(orelse=None):
+            return _only_within(s.body, extent)
+        case Seq():
+            return all(_only_within(inner, extent) for inner in s.stmts)
     return False
