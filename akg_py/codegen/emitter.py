@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from akg_py.codegen.dot_form import full_groups, mix_signs
 from akg_py.codegen.llvm import Builder, Module
 from akg_py.codegen.loops import Loops
 from akg_py.codegen.target import Processor, host
@@ -51,6 +52,9 @@ def emit_func(
     name = re.sub(r"\W", "_", func.name) or "kernel"
     alias = {id(out): id(given) for out, given in (inplace or {}).items()}
     shared = set(alias) | set(alias.values())
+    if processor.has_vnni:
+        func = mix_signs(func, alias)
+    func = full_groups(func)
     builder = Builder(module)
     emitter = Loops(builder, processor, name, alias)
     params = []

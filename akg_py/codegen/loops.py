@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from akg_py.codegen import arithmetic
 from akg_py.codegen.dependence import is_independent
+from akg_py.codegen.dots import emit_dot
 from akg_py.codegen.indices import Linear, size_of
 from akg_py.codegen.lanes import Lanes
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes
@@ -121,6 +122,8 @@ class Loops(Lanes):
     def _for(self, s: For) -> None:
         extent = self.constant_extent(s)
         if extent is not None and extent <= 0:
+            return
+        if self.lanes > 1 and emit_dot(self, s):
             return
         if extent == 1:
             self.at(s, Linear())

@@ -25,7 +25,7 @@ ACCUMULATORS = 4
 
 def emit_reduction(loops: Loops, s: For) -> bool:
     """Emit `s` as a reduction over lanes if it is one; False leaves it to the caller."""
-    store, condition = _only_store(s.body)
+    store, condition = only_store(s.body)
     if store is None or len(store.buffers) != 1 or not all(map(is_index, store.indices)):
         return False
     operand = accumulated(store, loops.alias)
@@ -181,10 +181,17 @@ def accumulated(store: Store, alias: dict[int, int]) -> Expr | None:
 
 def combine(loops: Loops, op: str, old: Val, operand: Expr, dtype: str) -> Val:
     """`old op operand`; a product is fused where the processor can."""
-    fuses = op == "+" and dtype in ("float32", "float64") and loops.processor.has_fma
+    fuses = op == "+" and dtype in ("float32", "float64")
     if fuses and isinstance(operand, Binary) and operand.op == "*":
-        return loops.b.intrinsic("fma", loops.value(operand.a), loops.value(operand.b), old)
+        return multiply_add(loops, loops.value(operand.a), loops.value(operand.b), old)
     return _join(loops, op, old, loops.value(operand), dtype)
+
+
+def multiply_add(loops: Loops, x: Val, y: Val, old: Val) -> Val:
+    """`x * y + old` of floats, rounded once where the processor can."""
+    if loops.processor.has_fma:
+        return loops.b.intrinsic("fma", x, y, old)
+    return loops.b.bin("fadd", old, loops.b.bin("fmul", x, y))
 
 
 def _join(loops: Loops, op: str, x: Val, y: Val, dtype: str) -> Val:
@@ -197,7 +204,7 @@ def _identity(op: str, dtype: str) -> float | int:
     return dtypes.lowest(dtype) if op == "max" else dtypes.highest(dtype)
 
 
-def _only_store(s: Stmt) -> tuple[Store | None, Expr | None]:
+def only_store(s: Stmt) -> tuple[Store | None, Expr | None]:
     """The store that a body consists of, and the condition it stands under."""
     condition: Expr | None = None
     while True:

@@ -7,6 +7,7 @@ the features are part of the cache key.
 from __future__ import annotations
 
 import functools
+import os
 from dataclasses import dataclass
 
 
@@ -19,6 +20,9 @@ class Processor:
     has_fma: bool
     has_half: bool  # instructions that convert float16
     has_scale: bool  # an instruction for x * 2**n on vectors
+    has_vnni: bool = False  # dots of four uint8 and int8 on vectors of every width
+    has_bf16: bool = False  # dots of two bfloat16, which take denormals as zero
+    pair_lanes: tuple[int, ...] = ()  # widths in int32 with an instruction for dots of two int16
 
 
 @functools.cache
@@ -33,6 +37,10 @@ def host() -> Processor:
     has_fma = arm or bool(found.get("fma"))
     has_half = arm or bool(found.get("f16c"))
     has_scale = bool(found.get("avx512f") and found.get("avx512vl"))
+    has_vnni = bool(found.get("avx512vnni") and found.get("avx512vl"))
+    strict = os.environ.get("AKG_PY_STRICT_DENORMALS", "0") not in ("", "0")
+    has_bf16 = bool(found.get("avx512bf16") and found.get("avx512vl")) and not strict
+    widths = {"sse2": 4, "avx2": 8, "avx512bw": 16}
     return Processor(
         name=llvm.get_host_cpu_name(),
         features=found.flatten(),
@@ -41,4 +49,7 @@ def host() -> Processor:
         has_fma=has_fma,
         has_half=has_half,
         has_scale=has_scale,
+        has_vnni=has_vnni,
+        has_bf16=has_bf16,
+        pair_lanes=tuple(n for name, n in widths.items() if found.get(name)),
     )

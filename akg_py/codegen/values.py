@@ -237,15 +237,30 @@ class Values(Indices):
         wide = type_text(elem, self.lanes)
         if self.mask is None:
             return self.b.op(f"load {wide}, ptr {pointer}, align {align}", elem, self.lanes)
+        return self._masked_load(pointer, elem, align)
+
+    def _masked_load(self, pointer: str, elem: str, align: int) -> Val:
+        """Adjacent elements for the lanes that run, zero for the others."""
+        assert self.mask is not None
         rest = Val("zeroinitializer", elem, self.lanes)
         name = f"llvm.masked.load.{suffix(rest)}.p0"
-        self._declare(name, f"declare {wide} @{name}(ptr, <{self.lanes} x i1>, {wide})")
+        self._declare(name, f"declare {rest.type} @{name}(ptr, <{self.lanes} x i1>, {rest.type})")
         mask = self.b.splat(self.mask, self.lanes)
         return self.b.op(
-            f"call {wide} @{name}(ptr align {align} {pointer}, {mask.typed}, {rest.typed})",
+            f"call {rest.type} @{name}(ptr align {align} {pointer}, {mask.typed}, {rest.typed})",
             elem,
             self.lanes,
         )
+
+    def read_words(self, buffer: Buffer, where: Linear) -> Val:
+        """Adjacent elements as `i32`: the word at `where`, or one for each lane, side by side."""
+        elem = arithmetic.memory_elem(buffer.dtype)
+        lanes = 1 if where.is_uniform else self.lanes
+        wide, align = type_text("i32", lanes), ELEM_BYTES[elem]
+        pointer = self._pointer(buffer, where, elem)
+        if lanes == 1 or self.mask is None:
+            return self.b.op(f"load {wide}, ptr {pointer}, align {align}", "i32", lanes)
+        return self._masked_load(pointer, "i32", align)
 
     def store(self, s: Store) -> None:
         """All values, then all stores."""

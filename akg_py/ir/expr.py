@@ -220,10 +220,12 @@ def rebuild(e: Expr, new: Callable[[Expr], Expr]) -> Expr:
     """`e` with `new` applied to each operand, through the constructors (so that it folds again)."""
     match e:
         case Affine():
-            total: Expr = Const(e.const, INDEX)
+            total: Expr | None = None  # operands that are no index any more shall not meet 0 and 1
             for atom, coef in e.terms:
-                total = total + new(atom) * coef
-            return total
+                term = new(atom) if coef == 1 else new(atom) * coef
+                total = term if total is None else total + term
+            assert total is not None
+            return total + e.const if e.const else total
         case Binary():
             a, b = new(e.a), new(e.b)
             return e if a is e.a and b is e.b else binary(e.op, a, b)

@@ -56,8 +56,8 @@ def lower_schedule(
 
     Args:
         args: every input that the outputs need, and every output.
-        late_init: initialise a reduction before its innermost reduce loops instead of its outermost
-            ones, in their first iterations.
+        late_init: initialise a reduction before its innermost reduce loops (around data loops, if
+            there are such) instead of its outermost ones, in their first iterations.
     """
     check_args(schedule, args)
     schedule = cache_narrow_outputs(schedule)
@@ -376,7 +376,10 @@ class _Emitter:
         )
         if not self.late_init or fuses_data or any(a.extent == 0 for a in stage.op.reduce_axis):
             return reduce[0]
-        return next(n for n in reversed(reduce) if n - 1 not in reduce)
+        starts = [n for n in reduce if n - 1 not in reduce]
+        # not between the data loops of a tile and a short reduce loop inside of it
+        tiled = [n for n in starts if any(not a.is_reduce for a in stage.leaves[n:])]
+        return (tiled or starts)[-1]
 
     def _origin(self, p: Placed, axis: IterVar | None = None) -> Origin:
         mark = p.stage.mark(axis) if axis is not None else None

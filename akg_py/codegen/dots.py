@@ -1,0 +1,245 @@
+"""Short sums of products as dot instructions: four int8 to int32, two bfloat16 to float32.
+
+In: a loop inside lanes, of at most a group's extent, that adds `cast(a) * cast(b)` to one element,
+where each operand's group lies in adjacent elements: one 4-byte word for all lanes, or one word a
+lane. Out: an instruction of the processor (`vpdpbusd`, `vdpbf16ps`, `vpmaddwd`), or shifts and
+multiplies on the words, which are exact as well. Integer sums wrap, so their order is free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from akg_py.codegen.indices import Linear, flat_index, lane_stride, size_of
+from akg_py.codegen.llvm import Val, constant
+from akg_py.codegen.reductions import accumulated, multiply_add, only_store
+from akg_py.ir.expr import Binary, Cast, Expr, Load, bounds, free_vars, linear_combination
+from akg_py.ir.stmt import Buffer, For, Store, buffer_of
+
+if TYPE_CHECKING:
+    from akg_py.codegen.loops import Loops
+
+#: dtype of the elements -> (elements of a word, dtype of the sum)
+GROUPS = {"int8": (4, "int32"), "uint8": (4, "int32"), "bfloat16": (2, "float32")}
+
+
+@dataclass(frozen=True)
+class Group:
+    """The elements of one operand: where the first one is, and whether lanes have their own."""
+
+    buffer: Buffer
+    where: Linear
+
+    @property
+    def is_signed(self) -> bool:
+        return self.buffer.dtype == "int8"
+
+    @property
+    def per_lane(self) -> bool:
+        return self.where.lane != 0
+
+
+def group_loads(s: For, alias: dict[int, int]) -> tuple[Store, Load, Load] | None:
+    """The store of a loop over groups and the two loads it multiplies, whatever their strides."""
+    store, condition = only_store(s.body)
+    if store is None or condition is not None or len(store.buffers) != 1:
+        return None
+    product = accumulated(store, alias)
+    if not isinstance(product, Binary) or product.op != "*" or store.values[0].op != "+":  # type: ignore[attr-defined]
+        return None
+    if any(s.var in free_vars(e) for e in store.indices):
+        return None
+    pair = []
+    for side in (product.a, product.b):
+        if not isinstance(side, Cast) or not isinstance(side.a, Load):
+            return None
+        known = GROUPS.get(side.a.dtype)
+        if known is None or known[1] != store.buffers[0].dtype or side.dtype != known[1]:
+            return None
+        if not 0 < bounds(s.extent)[1] <= known[0]:
+            return None
+        flat = flat_index(buffer_of(side.a), side.a.indices)
+        if flat is None or lane_stride(flat, s.var) != 1:
+            return None
+        pair.append(side.a)
+    if GROUPS[pair[0].dtype][0] != GROUPS[pair[1].dtype][0]:
+        return None
+    return store, pair[0], pair[1]
+
+
+def emit_dot(loops: Loops, s: For) -> bool:
+    """Emit `s`, which stands inside lanes, as dots over words; False leaves it to the caller."""
+    found = group_loads(s, loops.alias)
+    if found is None:
+        return False
+    store, *pair = found
+    size = GROUPS[pair[0].dtype][0]
+    groups = []
+    for load in pair:
+        group = _group(loops, s, load, size)
+        if group is None:
+            return False
+        groups.append(group)
+    if loops.guarded or not any(group.per_lane for group in groups):
+        return False
+    count: int | Val | None = loops.constant_extent(s)
+    if count is None:
+        if bounds(s.extent)[0] < 1:  # with nothing to add, the element may not even exist
+            return False
+        count = loops.b.cast("trunc", loops.extent_value(s), "i32")
+    buffer = store.buffers[0]
+    where = loops.position(buffer, store.indices)
+    held = loops.registers.get(id(buffer))
+    old = held.read(loops, where) if held else loops.read(buffer, where)
+    old = loops.b.splat(old, loops.lanes)
+    words = [_word(loops, group, size, count) for group in groups]
+    if buffer.dtype == "int32":
+        new = _int_dot(loops, old, groups, words)
+    else:
+        new = _bfloat_dot(loops, old, words, count)
+    if held:
+        held.write(loops, where, new)
+    else:
+        loops.write(buffer, where, new)
+    return True
+
+
+def _group(loops: Loops, s: For, load: Load, size: int) -> Group | None:
+    buffer = buffer_of(load)
+    flat = flat_index(buffer, load.indices)
+    if flat is None or id(buffer) in loops.registers:
+        return None
+    first = flat - s.var
+    outer = loops.env.get(s.var)
+    loops.env[s.var] = Linear()
+    where = loops.linear(first)
+    del loops.env[s.var]
+    if outer is not None:
+        loops.env[s.var] = outer
+    if where.extra is not None or where.lane not in (0, size):
+        return None
+    if where.lane and not _is_aligned(buffer, first, size):
+        return None
+    return Group(buffer, where)
+
+
+def _is_aligned(buffer: Buffer, first: Expr, size: int) -> bool:
+    """Whether words never cross the end of the buffer, even where a group has fewer elements."""
+    terms, const = linear_combination(first)
+    return not any(n % size for n in (const, size_of(buffer), *terms.values()))
+
+
+def _word(loops: Loops, group: Group, size: int, count: int | Val) -> Val:
+    """The group as `i32`; elements of a uniform group beyond `count` are zero."""
+    b = loops.b
+    if group.per_lane:
+        return loops.read_words(group.buffer, group.where)
+    if count == size:
+        return loops.read_words(group.buffer, group.where)
+    bits = 32 // size
+    word = constant(0, "i32")
+    for n in range(size):
+        if isinstance(count, int):
+            if n >= count:
+                break
+            where, some = Linear(group.where.terms, group.where.const + n), None
+        else:
+            some = b.compare("sgt", count, constant(n, "i32"))
+            step = b.select(some, constant(n, "i64"), constant(0, "i64"))
+            where = Linear({**group.where.terms, step.ref: 1}, group.where.const)
+        raw = loops.read(group.buffer, where)
+        part = b.bin("shl", b.cast("zext", raw, "i32"), constant(bits * n, "i32"))
+        if some is not None:
+            part = b.select(some, part, constant(0, "i32"))
+        word = b.bin("or", word, part)
+    return word
+
+
+# ---------------------------------------------------------------- int8
+
+
+def _int_dot(loops: Loops, old: Val, groups: list[Group], words: list[Val]) -> Val:
+    """`old` plus the four products of each lane; elements that don't count are zero on one side."""
+    b, lanes, cpu = loops.b, old.lanes, loops.processor
+    x, y = words
+    if cpu.has_vnni and lanes in _BITS and groups[0].is_signed != groups[1].is_signed:
+        unsigned, signed = (y, x) if groups[0].is_signed else (x, y)
+        name = f"llvm.x86.avx512.vpdpbusd.{_BITS[lanes]}"
+        pair = (_as_vector(loops, unsigned, lanes, "i8"), _as_vector(loops, signed, lanes, "i8"))
+        return b.call(name, "i32", lanes, old, *pair)
+    if lanes in cpu.pair_lanes:
+        # elements 0 and 2 of each word as int16, then 1 and 3: sums of two products can't overflow
+        name = _PAIR_SUMS[lanes]
+        for odd in (False, True):
+            halves = [
+                _as_vector(loops, _every_other(loops, word, group, odd), lanes, "i16")
+                for group, word in zip(groups, words, strict=True)
+            ]
+            old = b.bin("add", old, b.call(name, "i32", lanes, *halves))
+        return old
+    for n in range(4):
+        a, c = (_byte(loops, w, g, n) for g, w in zip(groups, words, strict=True))
+        old = b.bin("add", old, b.bin("mul", a, c))
+    return old
+
+
+_BITS = {4: 128, 8: 256, 16: 512}  # lanes of int32 -> bits of a vector
+_PAIR_SUMS = {
+    4: "llvm.x86.sse2.pmadd.wd",
+    8: "llvm.x86.avx2.pmadd.wd",
+    16: "llvm.x86.avx512.pmaddw.d.512",
+}
+
+
+def _as_vector(loops: Loops, word: Val, lanes: int, elem: str) -> Val:
+    """Words seen as vectors of their elements."""
+    size = 4 if elem == "i8" else 2
+    word = loops.b.splat(word, lanes)
+    return loops.b.op(f"bitcast {word.typed} to <{lanes * size} x {elem}>", elem, lanes * size)
+
+
+def _every_other(loops: Loops, word: Val, group: Group, odd: bool) -> Val:
+    """Bytes 0 and 2 (or 1 and 3) of words as the int16 halves of words."""
+    b = loops.b
+    halves = b.op(f"bitcast {word.typed} to <{2 * word.lanes} x i16>", "i16", 2 * word.lanes)
+    eight = constant(8, "i16")
+    if not odd:
+        halves = b.bin("shl", halves, eight)
+    halves = b.bin("ashr" if group.is_signed else "lshr", halves, eight)
+    return b.op(f"bitcast {halves.typed} to {word.type}", "i32", word.lanes)
+
+
+def _byte(loops: Loops, word: Val, group: Group, n: int) -> Val:
+    b = loops.b
+    top = b.bin("shl", word, constant(24 - 8 * n, "i32"))
+    return b.bin("ashr" if group.is_signed else "lshr", top, constant(24, "i32"))
+
+
+# ---------------------------------------------------------------- bfloat16
+
+
+def _bfloat_dot(loops: Loops, old: Val, words: list[Val], count: int | Val) -> Val:
+    b, lanes, cpu = loops.b, old.lanes, loops.processor
+    if cpu.has_bf16 and lanes in _BITS and count == 2:
+        pair = (_as_vector(loops, word, lanes, "bfloat") for word in words)
+        return b.call(f"llvm.x86.avx512bf16.dpbf16ps.{_BITS[lanes]}", "float", lanes, old, *pair)
+    for n in range(2):
+        if isinstance(count, int) and n >= count:
+            break
+        x, y = (_half_word(loops, word, n) for word in words)
+        new = multiply_add(loops, x, y, old)
+        if not isinstance(count, int):
+            new = b.select(b.compare("sgt", count, constant(n, "i32")), new, old)
+        old = new
+    return old
+
+
+def _half_word(loops: Loops, word: Val, n: int) -> Val:
+    """One bfloat16 of each word as float32."""
+    b = loops.b
+    if n == 0:
+        bits = b.bin("shl", word, constant(16, "i32"))
+    else:
+        bits = b.bin("and", word, constant(0xFFFF0000, "i32"))
+    return b.cast("bitcast", bits, "float")
