@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from akg_py import dtypes, te
+from akg_py.codegen.target import data_cache_bytes, host
+from akg_py.codegen.threads import thread_count
 from akg_py.cost.space import BoundSpace, Config, SearchSpace
 from akg_py.errors import SpaceError, UnsupportedError
 from akg_py.ops.workload import Workload
@@ -162,16 +164,19 @@ def device_sizes(target: str | Target) -> dict[str, Any]:
     """Names that formulas of search spaces may use for the device, with their values.
 
     They are the numbers of the device's table, `memory.` left out and dots replaced: `l0c_bytes`,
-    `cores_aic`, `mte2_bytes_per_cycle`. The cpu gives `cores`, `l1_bytes`, `l2_bytes`,
-    `vector_bytes`.
+    `cores_aic`, `mte2_bytes_per_cycle`. The cpu gives `cores` (threads of a kernel), `l1_bytes`,
+    `l2_bytes`, `vector_bytes`, `float_lanes` (of a vector) and `registers` (vectors).
     """
     found = find_target(target)
     if found.family == "cpu":
+        processor = host()
         return {
-            "cores": os.cpu_count() or 1,
-            "l1_bytes": 32 << 10,
-            "l2_bytes": 1 << 20,
-            "vector_bytes": 64,
+            "cores": thread_count(),
+            "l1_bytes": data_cache_bytes(1),
+            "l2_bytes": data_cache_bytes(2),
+            "vector_bytes": processor.vector_bytes,
+            "float_lanes": processor.vector_bytes // 4,
+            "registers": processor.registers,
         }
     from akg_py.ascend.device import load_device
 

@@ -5,7 +5,7 @@ Innermost loops are put into vector lanes by the code generator itself.
 
 from __future__ import annotations
 
-from akg_py.autoschedule.cpu.contraction import default_tiles, find_products, schedule_product
+from akg_py.autoschedule.cpu.contraction import tile_product
 from akg_py.autoschedule.cpu.rows import schedule_rows
 from akg_py.ir.expr import Load, same, walk
 from akg_py.te.schedule import Schedule
@@ -33,9 +33,8 @@ def complete_cpu(s: Schedule, untouched: bool) -> None:
         if len(consumers) == 1 and _inlines(consumers[0], stage):
             s[name].compute_inline()
     done: set[str] = set()
-    for name, product, out in find_products(s):
-        schedule_product(s, name, product, default_tiles(product, out != name), out)
-        done |= {name, out}
+    for name in [stage.name for stage in s.stages]:
+        done |= tile_product(s, name)
     for name in [stage.name for stage in s.stages]:
         stage = s.state.stage(name)
         if stage.attach is None and not stage.relations and name not in done | _hosts(s):

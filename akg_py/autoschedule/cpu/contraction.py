@@ -40,7 +40,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Tiles:
+class ProductTiles:
     """Sizes of a product's loops, in elements.
 
     Attributes:
@@ -61,9 +61,11 @@ class Tiles:
 
 
 def match_product(stage: StageState) -> Product | None:
-    """The product that a stage computes, if it is one over a single axis."""
+    """The product that a stage at the root computes, if it is one over a single axis."""
     op = stage.op
-    if len(op.body) != 1 or len(op.reduce_axis) != 1 or not op.axis:
+    if len(op.body) != 1 or len(op.reduce_axis) != 1 or not op.axis or stage.attach is not None:
+        return None
+    if not all(a.extent for a in (*op.axis, *op.reduce_axis)):
         return None
     e = op.body[0]
     if not isinstance(e, Reduce) or e.combiner.name != "sum" or e.where is not None:
@@ -99,7 +101,7 @@ def _strip(e: Expr) -> Expr:
     return e
 
 
-def default_tiles(p: Product, is_fused: bool) -> Tiles:
+def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     """Tiles for the host's registers and caches."""
     M, N, K = p.m.extent, p.n.extent, p.k.extent
     lanes = host().vector_bytes // 4
@@ -118,7 +120,7 @@ def default_tiles(p: Product, is_fused: bool) -> Tiles:
     pack = ""
     if dtypes.size_bytes(p.b.dtype) * K * N > PACKED_BYTES and M >= PACKED_ROWS:
         pack = "panel" if by_columns or p.rest else "first"
-    return Tiles(rows, columns, block_k, block_rows, block_columns, pack)
+    return ProductTiles(rows, columns, block_k, block_rows, block_columns, pack)
 
 
 def _register_tile(M: int, vectors: int, most: int, wide: int) -> tuple[int, int]:
@@ -140,8 +142,21 @@ def _even(size: int, unit: int, most: int) -> int:
     return _ceildiv(_ceildiv(size, blocks), unit) * unit
 
 
-def schedule_product(s: Schedule, name: str, p: Product, tiles: Tiles, out: str) -> None:
-    """Schedule the product `name`; `out` is the consumer to compute it in, or `name` itself."""
+def tile_product(s: Schedule, name: str, tiles: ProductTiles | None = None) -> set[str]:
+    """Schedule the product that the stage `name` computes, with the consumer that can join it.
+
+    Args:
+        tiles: sizes of the loops; by default those that fit this processor.
+
+    Returns:
+        The stages that are scheduled now; none if the stage is no product.
+    """
+    state = s.state.stage(name)
+    p = match_product(state)
+    if p is None:
+        return set()
+    out = _epilogue(s, state)
+    tiles = tiles or default_tiles(p, out != name)
     stage, target = s[name], s[out]
     same = dict(zip(stage.op.axis, target.op.axis, strict=True))  # axes of the consumer
     outer = [same[a] for a in p.rest]
@@ -165,10 +180,11 @@ def schedule_product(s: Schedule, name: str, p: Product, tiles: Tiles, out: str)
     panel = _inner_loops(s, name, p, tiles, inner_m, inner_n)
     if tiles.pack:
         _pack(s, name, p, tiles, panel)
+    return {name, out}
 
 
 def _inner_loops(
-    s: Schedule, name: str, p: Product, tiles: Tiles, m: IterVar, n: IterVar
+    s: Schedule, name: str, p: Product, tiles: ProductTiles, m: IterVar, n: IterVar
 ) -> IterVar:
     """Tile a block; returns the loop over its panels of columns."""
     stage = s[name]
@@ -184,7 +200,7 @@ def _inner_loops(
     return panel
 
 
-def _pack(s: Schedule, name: str, p: Product, tiles: Tiles, panel: IterVar) -> None:
+def _pack(s: Schedule, name: str, p: Product, tiles: ProductTiles, panel: IterVar) -> None:
     """Copy B into panels of a tile's columns, in which the rows follow each other."""
     load = next(x for x in loads(s[name].op.body[0]) if x.source is p.b)
     k, n = load.indices.index(p.k), load.indices.index(p.n)
@@ -219,20 +235,6 @@ def _count(axes: tuple[IterVar, ...]) -> int:
     for a in axes:
         total *= a.extent
     return total
-
-
-def find_products(s: Schedule) -> list[tuple[str, Product, str]]:
-    """Root stages that are products, each with the stage it is computed in."""
-    found = []
-    for state in s.state.stages:
-        if state.attach is not None or not all(
-            a.extent for a in (*state.op.axis, *state.op.reduce_axis)
-        ):
-            continue
-        p = match_product(state)
-        if p is not None:
-            found.append((state.name, p, _epilogue(s, state)))
-    return found
 
 
 def _epilogue(s: Schedule, stage: StageState) -> str:
