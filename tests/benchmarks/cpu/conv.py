@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from akg_py import te
+from akg_py import ops, te
 from tests.benchmarks.cpu.harness import ONE_THREAD, Array, Bar, Case, ours
 from tests.benchmarks.cpu.peers import from_torch, tensor, torch
 
@@ -54,40 +54,13 @@ CONVS = (
 
 def declare(what: Conv) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     """Input, weights and output."""
-    n, c, h, s, taps = what.batch, what.channels, what.size, what.stride, what.kernel
-    pad, out = taps // 2, -(-what.size // what.stride)
-    X = te.placeholder((n, c, h, h), name="X")
-    P = X
-    if pad:
-        inside = lambda i: te.all(i >= pad, i < h + pad)  # noqa: E731
-        P = te.compute(
-            (n, c, h + 2 * pad, h + 2 * pad),
-            lambda b, k, y, x: te.if_then_else(
-                te.all(inside(y), inside(x)), X[b, k, y - pad, x - pad], 0.0
-            ),
-            name="padded",
-        )
-    ry, rx = te.reduce_axis((0, taps), name="ry"), te.reduce_axis((0, taps), name="rx")
-    if not what.channels_out:
-        W = te.placeholder((c, taps, taps), name="W")
-        Y = te.compute(
-            (n, c, out, out),
-            lambda b, k, y, x: te.sum(
-                P[b, k, y * s + ry, x * s + rx] * W[k, ry, rx], axis=[ry, rx]
-            ),
-            name="Y",
-        )
-        return X, W, Y
-    W = te.placeholder((what.channels_out, c, taps, taps), name="W")
-    rc = te.reduce_axis((0, c), name="rc")
-    Y = te.compute(
-        (n, what.channels_out, out, out),
-        lambda b, k, y, x: te.sum(
-            P[b, rc, y * s + ry, x * s + rx] * W[k, rc, ry, rx], axis=[rc, ry, rx]
-        ),
-        name="Y",
-    )
-    return X, W, Y
+    window = (what.kernel, what.kernel)
+    X = te.placeholder((what.batch, what.channels, what.size, what.size), name="X")
+    if what.channels_out:
+        W = te.placeholder((what.channels_out, what.channels, *window), name="W")
+        return X, W, ops.conv2d(X, W, what.stride, what.kernel // 2)
+    W = te.placeholder((what.channels, 1, *window), name="W")
+    return X, W, ops.depthwise_conv2d(X, W, what.stride, what.kernel // 2)
 
 
 def by_numpy(what: Conv, x: Array, w: Array, shape: tuple[int, ...]) -> Array:
@@ -102,7 +75,7 @@ def by_numpy(what: Conv, x: Array, w: Array, shape: tuple[int, ...]) -> Array:
             if what.channels_out:
                 total += np.einsum("bcyx,kc->bkyx", part, w[:, :, y, z], optimize=True)
             else:
-                total += part * w[:, y, z, None, None]
+                total += part * w[:, 0, y, z, None, None]
     return total
 
 
@@ -114,7 +87,7 @@ def conv(what: Conv) -> Case:
     peers = []
     if torch is not None:
         groups = 1 if what.channels_out else what.channels
-        tx, tw = tensor(x), tensor(w if what.channels_out else w[:, None])
+        tx, tw = tensor(x), tensor(w)
         options = {"stride": what.stride, "padding": what.kernel // 2, "groups": groups}
         lx, lw = (t.contiguous(memory_format=torch.channels_last) for t in (tx, tw))
         peers = [
