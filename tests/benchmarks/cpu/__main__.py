@@ -34,6 +34,7 @@ CLASSES = (
     "layout",
     "conv",
     "tvm",
+    "calls",
 )
 
 
@@ -53,7 +54,11 @@ def main() -> int:
     (name,) = given.classes
     module = importlib.import_module(f"tests.benchmarks.cpu.{name}")
     report = Report(name, module.TITLE, tuple(given.threads))
-    run_class(module, report, given.seconds, given.match)
+    if hasattr(module, "figures"):
+        for figure in module.figures():
+            report.add_figure(figure)
+    else:
+        run_class(module, report, given.seconds, given.match)
     report.finish(given.write)
     return 0
 

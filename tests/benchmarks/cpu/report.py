@@ -9,6 +9,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.benchmarks.cpu.harness import OURS, Bar, Row, blas_line
@@ -16,6 +17,24 @@ from tests.benchmarks.cpu.harness import OURS, Bar, Row, blas_line
 RESULTS = Path(__file__).resolve().parents[3] / "results"
 PEERS = ("akg_py", "numpy", "llvmlite", "torch", "apache-tvm", "apache-tvm-ffi")
 BUSY_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured number with the number it may reach at most; without one it is for reading."""
+
+    what: str
+    value: float
+    unit: str
+    at_most: float | None = None
+
+    @property
+    def line(self) -> str:
+        """A row of the table."""
+        bar = "" if self.at_most is None else f"{self.at_most:g} {self.unit}"
+        met = self.at_most is None or self.value <= self.at_most
+        verdict = "" if self.at_most is None else "met" if met else "**not met**"
+        return f"| {self.what} | {self.value:.3g} {self.unit} | {bar} | {verdict} |"
 
 
 class Report:
@@ -28,6 +47,7 @@ class Report:
     def __init__(self, name: str, title: str, thread_counts: tuple[int, ...]) -> None:
         self.name, self.title, self.thread_counts = name, title, thread_counts
         self.rows: list[Row] = []
+        self.figures: list[Figure] = []
         self.verdicts: list[str] = []
         self._start = time.perf_counter(), _machine_seconds()
         print(f"== {title}", flush=True)
@@ -40,6 +60,10 @@ class Report:
         ours = row.time_of(OURS)
         took = f"{ours * 1e3:9.3f} ms {_rate(row):>12}" if ours else ""
         print(f"{row.label:34} {row.threads} {took}  {text}", flush=True)
+
+    def add_figure(self, figure: Figure) -> None:
+        self.figures.append(figure)
+        print(figure.line, flush=True)
 
     def judge(self, bars: Sequence[Bar]) -> None:
         self.verdicts = [_verdict(bar, self.rows) for bar in bars if _is_measured(bar, self)]
@@ -68,6 +92,11 @@ class Report:
             "",
             f"{_processor()}; {os.cpu_count()} processors; Python {platform.python_version()}, "
             f"{versions}; {blas_line()}.",
+        ]
+        if self.figures:
+            lines += ["", "| what | measured | at most | |", "|---|---|---|---|"]
+            return "\n".join([*lines, *(f.line for f in self.figures), ""])
+        lines += [
             "",
             "A ratio is the peer's time over ours, of the smallest times (of the medians): above 1 "
             "ours is faster. Every result was compared with numpy's first.",
