@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from akg_py.codegen.folds import accumulated, multiply_add, only_store
 from akg_py.codegen.indices import Linear, flat_index, lane_stride, size_of
 from akg_py.codegen.llvm import Val, constant
-from akg_py.codegen.reductions import accumulated, multiply_add, only_store
 from akg_py.ir.expr import Binary, Cast, Expr, Load, bounds, free_vars, linear_combination
 from akg_py.ir.stmt import Buffer, For, Store, buffer_of
 

@@ -13,10 +13,11 @@ from dataclasses import replace
 from akg_py.codegen import arithmetic
 from akg_py.codegen.dependence import is_independent
 from akg_py.codegen.dots import emit_dot
+from akg_py.codegen.folds import accumulated, combine
 from akg_py.codegen.indices import Linear, size_of
 from akg_py.codegen.lanes import Lanes
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes
-from akg_py.codegen.reductions import accumulated, combine, emit_reduction
+from akg_py.codegen.reductions import emit_reduction
 from akg_py.codegen.registers import MAX_COPIES, Plan, full_extent, plan_registers, remainder
 from akg_py.codegen.target import Processor
 from akg_py.codegen.threads_ir import emit_parallel

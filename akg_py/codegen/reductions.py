@@ -1,21 +1,25 @@
-"""Innermost loops that combine into one element: several vector accumulators, in a fixed order.
+"""Innermost loops that combine into fixed elements: several vector accumulators, a fixed order.
 
-The order depends on the extent and the processor's vector width, never on threads. Only loops
-whose loads are contiguous or constant over the loop are taken; a product that is summed becomes a
-fused multiply-add.
+A body may hold several reductions, and stores of elements that they share a pass with. The order
+depends on the extent and the processor's vector width, never on threads. Loads that are not
+contiguous over the loop are taken one by one, into several scalar accumulators.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from akg_py import dtypes
 from akg_py.codegen import arithmetic
+from akg_py.codegen.dependence import is_independent
+from akg_py.codegen.folds import Fold, find_folds
 from akg_py.codegen.indices import Linear, flat_index, lane_stride
-from akg_py.codegen.llvm import Val, constant, constant_lanes
+from akg_py.codegen.lanes import walk_values
+from akg_py.codegen.llvm import ELEM_BYTES, Val, constant, constant_lanes
 from akg_py.codegen.values import stays_inside
-from akg_py.ir.expr import Binary, Expr, Load, bounds, free_vars, is_index, loads, same
-from akg_py.ir.stmt import For, If, Intrinsic, Seq, Stmt, Store, buffer_of
+from akg_py.ir.expr import Expr, bounds, free_vars, is_index, loads
+from akg_py.ir.stmt import Alloc, Buffer, For, If, Intrinsic, Seq, Stmt, Store, buffer_of
 
 if TYPE_CHECKING:
     from akg_py.codegen.loops import Loops
@@ -23,199 +27,204 @@ if TYPE_CHECKING:
 ACCUMULATORS = 4
 
 
+@dataclass
+class _Part:
+    """A Store of the body, the condition it stands under, and the folds that it is (or none)."""
+
+    store: Store
+    condition: Expr | None
+    folds: list[Fold] = field(default_factory=list)
+
+    def expressions(self) -> Iterator[Expr]:
+        """What is evaluated for each element."""
+        if self.condition is not None:
+            yield self.condition
+        if not self.folds:
+            yield from self.store.values
+        for fold in self.folds:
+            yield from fold.operands
+
+
 def emit_reduction(loops: Loops, s: For) -> bool:
     """Emit `s` as a reduction over lanes if it is one; False leaves it to the caller."""
-    store, condition = only_store(s.body)
-    if store is None or len(store.buffers) != 1 or not all(map(is_index, store.indices)):
+    parts = _find_parts(loops, s)
+    if parts is None:
         return False
-    operand = accumulated(store, loops.alias)
-    if operand is None or any(s.var in free_vars(e) for e in store.indices):
-        return False
-    dtype = store.buffers[0].dtype
-    op = store.values[0].op  # type: ignore[attr-defined]
-    if dtype in ("float16", "bfloat16", "bool") or op not in ("+", "max", "min"):
-        return False
-    for load in (*loads(operand), *(loads(condition) if condition is not None else ())):
-        flat = flat_index(buffer_of(load), load.indices)
-        if flat is None or lane_stride(flat, s.var) not in (0, 1):
-            return False
-    if condition is not None:
-        # the element is touched even if the condition never holds, so it must surely exist
-        if not stays_inside(store.buffers[0], store.indices):
-            return False
-        roots = {loops.alias.get(id(x.source), id(x.source)) for x in loads(condition)}
-        if loops.alias.get(id(store.buffers[0]), id(store.buffers[0])) in roots:
-            return False
+    width = _lane_count(loops, s, parts)
     extent = loops.constant_extent(s)
-    width = loops.lane_count(s)
-    if width < 2 or (extent or bounds(s.extent)[1]) < 2 * width:
+    if width == 1 and any(p.condition is not None or not p.folds for p in parts):
+        return False
+    if (extent or bounds(s.extent)[1]) < (2 * width if width > 1 else ACCUMULATORS):
         return False
     if extent is None:  # with nothing to add, the element may not even exist
         total = loops.extent_value(s)
         some, after = loops.b.block("some"), loops.b.block("none")
         loops.b.branch(loops.b.compare("sgt", total, constant(0, "i64")), some, after)
         loops.b.at = some
-        _emit(loops, s, store, operand, condition, width, total)
+        _Reduction(loops, s, parts, width).emit_open(total)
         loops.b.jump(after)
         loops.b.at = after
     else:
-        _emit(loops, s, store, operand, condition, width, constant(extent, "i64"))
+        _Reduction(loops, s, parts, width).emit(extent)
     return True
 
 
-def _emit(
-    loops: Loops,
-    s: For,
-    store: Store,
-    operand: Expr,
-    condition: Expr | None,
-    width: int,
-    total: Val,
-) -> None:
-    buffer, dtype = store.buffers[0], store.buffers[0].dtype
-    op = store.values[0].op  # type: ignore[attr-defined]
-    extent = None if total.ref.startswith("%") else int(total.ref)
-    start = arithmetic.literal(_identity(op, dtype), dtype)
-    elem = start.elem
-    slots = [loops.b.alloca(f"<{width} x {elem}>", 64) for _ in range(ACCUMULATORS)]
-    for slot in slots:
-        loops.b.emit(f"store <{width} x {elem}> {loops.b.splat(start, width).ref}, ptr {slot}")
-
-    def step(where: Linear, slot: str, mask: Val | None) -> None:
-        loops.lanes, loops.mask = width, mask
-        loops.env[s.var] = Linear(where.terms, where.const, 1)
-        old = loops.b.op(f"load <{width} x {elem}>, ptr {slot}", elem, width)
-        if condition is not None:
-            holds = loops.b.splat(loops.value(condition), width)
-            mask = loops.mask = loops.b.both(mask, holds)
-            loops.guarded = True
-        new = combine(loops, op, old, operand, dtype)
-        if mask is not None:
-            new = loops.b.select(mask, new, old)
-        loops.guarded = False
-        loops.b.emit(f"store {loops.b.splat(new, width).typed}, ptr {slot}")
-        del loops.env[s.var]
-        loops.lanes, loops.mask = 1, None
-
-    stride = ACCUMULATORS * width
-    many = (
-        loops.b.bin("and", total, constant(-stride, "i64"))
-        if extent is None
-        else constant(extent // stride * stride, "i64")
-    )
-
-    def main(i: Linear) -> None:
-        for n, slot in enumerate(slots):
-            step(Linear(i.terms, n * width), slot, None)
-
-    loops.counted(many, stride, main, [])
-    rest = loops.b.bin("sub", total, many)
-    numbers = constant_lanes(list(range(width)), "i64")
-
-    def tail(i: Linear) -> None:
-        left = loops.b.bin("sub", rest, loops.materialise(i))
-        mask = loops.b.compare("slt", numbers, left)
-        at = (
-            Linear({**i.terms, many.ref: 1})
-            if many.ref.startswith("%")
-            else Linear(i.terms, int(many.ref))
-        )
-        step(at, slots[0], mask)
-
-    if extent is None or extent % stride:
-        loops.counted(rest, width, tail, [])
-    parts = [loops.b.op(f"load <{width} x {elem}>, ptr {slot}", elem, width) for slot in slots]
-    while len(parts) > 1:
-        parts = [_join(loops, op, parts[i], parts[i + 1], dtype) for i in range(0, len(parts), 2)]
-    result = parts[0]
-    while result.lanes > 1:
-        half = result.lanes // 2
-        low = loops.b.shuffle(result, list(range(half)))
-        high = loops.b.shuffle(result, list(range(half, 2 * half)))
-        if half == 1:
-            low, high = loops.b.lane(low_vector(low), 0), loops.b.lane(low_vector(high), 0)
-        result = _join(loops, op, low, high, dtype)
-    where = loops.position(buffer, store.indices)
-    held = loops.registers.get(id(buffer))
-    old = held.read(loops, where) if held else loops.read(buffer, where)
-    final = arithmetic.store_form(
-        loops.b, _join(loops, op, arithmetic.load_form(loops.b, old, dtype), result, dtype), dtype
-    )
-    if held:
-        held.write(loops, where, final)
-    else:
-        loops.write(buffer, where, final)
+# ---------------------------------------------------------------- what qualifies
 
 
-def low_vector(v: Val) -> Val:
-    """A shuffle of one lane is still a vector to LLVM."""
-    return _OneLane(v.ref, v.elem)
-
-
-class _OneLane(Val):
-    @property
-    def type(self) -> str:
-        return f"<1 x {self.elem}>"
-
-
-def accumulated(store: Store, alias: dict[int, int]) -> Expr | None:
-    """`x` of `B[i] = B[i] op x`, where `x` doesn't read B."""
-    value, buffer = store.values[0], store.buffers[0]
-    if (
-        not isinstance(value, Binary)
-        or value.dtype != buffer.dtype
-        or value.op not in ("+", "max", "min")
-    ):
+def _find_parts(loops: Loops, s: For) -> list[_Part] | None:
+    """The stores of `s` if it is a reduction whose iterations meet in its folds only."""
+    parts = list(_stores(s.body, None))
+    folded: list[Buffer] = []
+    for part in parts:
+        if part is None or not all(map(is_index, part.store.indices)):
+            return None
+        if not any(s.var in free_vars(e) for e in part.store.indices):
+            found = find_folds(part.store, s.var, loops.alias)
+            if found is None:
+                return None
+            part.folds = found
+            folded += part.store.buffers
+    found_parts = [p for p in parts if p is not None]
+    if not folded or not _are_apart(loops, s, found_parts, folded):
         return None
-    root = alias.get(id(buffer), id(buffer))
-    for own, other in ((value.a, value.b), (value.b, value.a)):
-        if (
-            isinstance(own, Load)
-            and buffer_of(own) is buffer
-            and all(map(same, own.indices, store.indices))
-        ):
-            if all(alias.get(id(x.source), id(x.source)) != root for x in loads(other)):
-                return other
-    return None
+    return found_parts
 
 
-def combine(loops: Loops, op: str, old: Val, operand: Expr, dtype: str) -> Val:
-    """`old op operand`; a product is fused where the processor can."""
-    fuses = op == "+" and dtype in ("float32", "float64")
-    if fuses and isinstance(operand, Binary) and operand.op == "*":
-        return multiply_add(loops, loops.value(operand.a), loops.value(operand.b), old)
-    return _join(loops, op, old, loops.value(operand), dtype)
+def _stores(s: Stmt, condition: Expr | None) -> Iterator[_Part | None]:
+    """The stores that a body consists of, in order; None for anything else."""
+    match s:
+        case Intrinsic():
+            yield from _stores(s.body, condition)
+        case Seq():
+            for inner in s.stmts:
+                yield from _stores(inner, condition)
+        case If(orelse=None) if condition is None and s.condition.dtype == "bool":
+            yield from _stores(s.body, s.condition)
+        case Store():
+            yield _Part(s, condition)
+        case _:
+            yield None
 
 
-def multiply_add(loops: Loops, x: Val, y: Val, old: Val) -> Val:
-    """`x * y + old` of floats, rounded once where the processor can."""
-    if loops.processor.has_fma:
-        return loops.b.intrinsic("fma", x, y, old)
-    return loops.b.bin("fadd", old, loops.b.bin("fmul", x, y))
+def _are_apart(loops: Loops, s: For, parts: list[_Part], folded: list[Buffer]) -> bool:
+    roots = [loops.alias.get(id(b), id(b)) for b in folded]
+    if len(set(roots)) < len(roots):
+        return False
+    for part in parts:
+        reads = {loops.alias.get(id(x.source), id(x.source)) for e in part.expressions()
+                 for x in loads(e)}  # fmt: skip
+        reads |= (
+            set() if part.folds else {loops.alias.get(id(b), id(b)) for b in part.store.buffers}
+        )
+        if reads & set(roots):
+            return False
+        # an element is touched even if its condition never holds, so it must surely exist
+        if part.folds and part.condition is not None:
+            if not all(stays_inside(b, part.store.indices) for b in part.store.buffers):
+                return False
+    body = s.body
+    for buffer in folded:  # the loop's own, as far as other iterations are concerned
+        body = Alloc(buffer, body)
+    return is_independent(replace(s, body=body), loops.alias)
 
 
-def _join(loops: Loops, op: str, x: Val, y: Val, dtype: str) -> Val:
-    return arithmetic.binary(loops.b, op, x, y, dtype)
+def _lane_count(loops: Loops, s: For, parts: list[_Part]) -> int:
+    """Lanes of one vector; 1 if some access is not contiguous over the loop."""
+    widest = 1
+    for part in parts:
+        for e in part.expressions():
+            if any(_stride(buffer_of(x), x.indices, s) not in (0, 1, -1) for x in loads(e)):
+                return 1
+            widest = max(widest, *(_compute_bytes(x.dtype) for x in walk_values(e)))
+        if not part.folds and _stride(part.store.buffers[0], part.store.indices, s) != 1:
+            return 1
+        for fold in part.folds:
+            widest = max(widest, fold.lane_bytes)
+    return loops.processor.vector_bytes // widest
 
 
-def _identity(op: str, dtype: str) -> float | int:
-    if op == "+":
-        return -0.0 if dtypes.is_float(dtype) else 0
-    return dtypes.lowest(dtype) if op == "max" else dtypes.highest(dtype)
+def _stride(buffer: Buffer, indices: tuple[Expr, ...], s: For) -> int | None:
+    flat = flat_index(buffer, indices)
+    return None if flat is None else lane_stride(flat, s.var)
 
 
-def only_store(s: Stmt) -> tuple[Store | None, Expr | None]:
-    """The store that a body consists of, and the condition it stands under."""
-    condition: Expr | None = None
-    while True:
-        match s:
-            case Intrinsic():
-                s = s.body
-            case Seq(stmts=(only,)):
-                s = only
-            case If(orelse=None) if condition is None and s.condition.dtype == "bool":
-                condition, s = s.condition, s.body
-            case Store():
-                return s, condition
-            case _:
-                return None, None
+def _compute_bytes(dtype: str) -> int:
+    return ELEM_BYTES[arithmetic.compute_elem(dtype)]
+
+
+# ---------------------------------------------------------------- code
+
+
+class _Reduction:
+    """Emits one loop."""
+
+    def __init__(self, loops: Loops, s: For, parts: list[_Part], width: int) -> None:
+        self.loops, self.s, self.parts, self.width = loops, s, parts, width
+        self.folds = [fold for part in parts for fold in part.folds]
+
+    def emit(self, extent: int) -> None:
+        """For a known extent: whole blocks, the vectors that are left, then one masked vector."""
+        width = self.width
+        count = max(1, min(ACCUMULATORS, extent // width))
+        self._start(count)
+        whole = extent // (count * width) * count * width
+        self.loops.counted(constant(whole, "i64"), count * width, self._block, [])
+        for n, at in enumerate(range(whole, extent, width)):
+            rest = extent - at
+            mask = None if rest >= width else _first_lanes(rest, width)
+            self._step(Linear(const=at), n % count, mask, more=rest >= 2 * width)
+        self._finish()
+
+    def emit_open(self, total: Val) -> None:
+        """For an extent that is only known when it runs."""
+        b, width = self.loops.b, self.width
+        self._start(ACCUMULATORS)
+        many = b.bin("and", total, constant(-ACCUMULATORS * width, "i64"))
+        self.loops.counted(many, ACCUMULATORS * width, self._block, [])
+        rest = b.bin("sub", total, many)
+
+        def tail(i: Linear) -> None:
+            mask = None
+            if width > 1:
+                left = b.bin("sub", rest, self.loops.materialise(i))
+                mask = b.compare("slt", constant_lanes(list(range(width)), "i64"), left)
+            self._step(Linear({**i.terms, many.ref: 1}), 0, mask, more=False)
+
+        self.loops.counted(rest, width, tail, [])
+        self._finish()
+
+    def _start(self, count: int) -> None:
+        self.count = count
+        for fold in self.folds:
+            fold.start(self.loops, count, self.width)
+
+    def _finish(self) -> None:
+        for fold in self.folds:
+            fold.finish(self.loops)
+
+    def _block(self, i: Linear) -> None:
+        for n in range(self.count):
+            self._step(Linear(i.terms, n * self.width), n, None, more=n + 1 < self.count)
+
+    def _step(self, where: Linear, n: int, mask: Val | None, more: bool) -> None:
+        """One vector of the loop; its folds go to their accumulators `n`."""
+        loops = self.loops
+        loops.lanes = self.width
+        loops.env[self.s.var] = Linear(where.terms, where.const, int(self.width > 1))
+        for part in self.parts:
+            loops.mask, loops.guarded = mask, False
+            if part.condition is not None:
+                holds = loops.b.splat(loops.value(part.condition), self.width)
+                loops.mask, loops.guarded = loops.b.both(mask, holds), True
+            for fold in part.folds:
+                fold.step(loops, n, more and part.condition is None)
+            if not part.folds:
+                loops.store(part.store)
+        del loops.env[self.s.var]
+        loops.lanes, loops.mask, loops.guarded = 1, None, False
+
+
+def _first_lanes(count: int, width: int) -> Val:
+    bits = ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(width))
+    return Val(f"<{bits}>", "i1", width)

@@ -42,6 +42,7 @@ class Values(Indices):
         self.mask: Val | None = None  # lanes that run; None is all
         self.guarded = False  # whether the mask may be empty
         self.registers: dict[int, Registers] = {}
+        self.given: dict[int, Val] = {}  # values that stand for buffers
 
     # ------------------------------------------------------------ expressions
 
@@ -190,6 +191,9 @@ class Values(Indices):
 
     def load(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Val:
         """An element for each lane, in the compute type."""
+        given = self.given.get(id(buffer))
+        if given is not None:
+            return given
         where = self.position(buffer, indices)
         held = self.registers.get(id(buffer))
         if held is not None:

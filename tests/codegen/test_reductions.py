@@ -1,0 +1,251 @@
+"""Reductions over a contiguous or strided loop against numpy: every dtype, ties, special values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import akg_py as akg
+from akg_py import dtypes, te
+from tests.comparison import assert_exact, small_integers
+
+SIZES = [1, 2, 15, 17, 31, 33, 63, 64, 65, 130, 1000]
+ALL = ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"]
+ALL += ["float16", "bfloat16", "float32", "float64"]
+
+
+def better(larger: bool) -> Any:
+    """argmax or argmin as numpy defines them: the first one wins, NaN before all."""
+
+    def pick(x: Any, y: Any) -> Any:
+        before = x[1] >= y[1] if larger else x[1] <= y[1]
+        keep = te.any(before, te.isnan(x[1])) if dtypes.is_float(x[1].dtype) else before
+        return te.Select(keep, x[0], y[0]), te.Select(keep, x[1], y[1])
+
+    def identity(i: str, v: str) -> Any:
+        return te.const(0, i), te.min_value(v) if larger else te.max_value(v)
+
+    return te.comm_reducer(pick, identity, name="argmax" if larger else "argmin")
+
+
+def arg_kernel(
+    shape: tuple[int, int], dtype: str, larger: bool, axis: int = 1, index: str = "int32"
+) -> Any:
+    X = te.placeholder(shape, dtype, name="X")
+    k = te.reduce_axis((0, shape[axis]), name="k")
+    reducer = better(larger)
+    place, top = te.compute(
+        (shape[1 - axis],),
+        lambda i: reducer((k.astype(index), X[i, k] if axis else X[k, i]), axis=k),
+        name="arg",
+    )
+    s = te.create_schedule(place.op)
+    if not axis:
+        s[place].reorder(place.op.axis[0], place.op.reduce_axis[0])
+    return akg.build(s, [X, place, top], target="cpu", auto=False)
+
+
+def reduced(n: int, dtype: str, name: str) -> Any:
+    X = te.placeholder((3, n), dtype, name="X")
+    k = te.reduce_axis((0, n), name="k")
+    Y = te.compute((3,), lambda i: getattr(te, name)(X[i, k], axis=k), name="Y")
+    return akg.build(te.create_schedule(Y.op), [X, Y], target="cpu", auto=False), X, Y
+
+
+@pytest.mark.parametrize("dtype", ALL)
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])
+def test_every_dtype(name: str, dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    for n in (17, 200):
+        kernel, _, Y = reduced(n, dtype, name)
+        x = small_integers((3, n), dtype, rng)
+        if name == "prod":  # few factors other than one keep the product exact
+            x[:, 5:] = 1
+        assert_exact(kernel(x), te.evaluate(Y, [x]))
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_every_size(n: int) -> None:
+    rng = np.random.default_rng(n)
+    for dtype in ("float32", "int64", "int8"):
+        kernel, _, Y = reduced(n, dtype, "sum")
+        x = small_integers((3, n), dtype, rng)
+        assert_exact(kernel(x), te.evaluate(Y, [x]))
+
+
+@pytest.mark.parametrize("n", [5, 40, 131])
+@pytest.mark.parametrize("name", ["all", "any"])
+def test_logical_reductions(name: str, n: int) -> None:
+    join = te.all if name == "all" else te.any
+    reducer = te.comm_reducer(lambda x, y: join(x, y), lambda t: te.const(name == "all", t))
+    X = te.placeholder((4, n), "bool", name="X")
+    k = te.reduce_axis((0, n), name="k")
+    Y = te.compute((4,), lambda i: reducer(X[i, k], axis=k), name="Y")
+    kernel = akg.build(te.create_schedule(Y.op), [X, Y], target="cpu", auto=False)
+    x = np.full((4, n), name == "all")
+    x[1, 0] = x[2, n - 1] = x[3, n // 2] = not x[0, 0]
+    np.testing.assert_array_equal(kernel(x), getattr(x, name)(1))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_nan_at_every_place(name: str, dtype: str) -> None:
+    for n in (7, 40, 150):
+        kernel, _, _ = reduced(n, dtype, name)
+        for at in range(n):
+            x = np.zeros((3, n), dtypes.numpy_dtype(dtype))
+            x[0, at] = np.nan
+            x[1, at] = -np.inf if name == "max" else np.inf
+            x[2, at] = np.inf if name == "max" else -np.inf
+            got = kernel(x).astype("float64")
+            assert np.isnan(got[0]) and got[1] == 0 and got[2] == float(x[2, at])
+
+
+def test_masked_max_ignores_what_it_does_not_read() -> None:
+    n = 100
+    X = te.placeholder((n,), name="X")
+    k = te.reduce_axis((0, n), name="k")
+    Y = te.compute((1,), lambda i: te.max(X[k], axis=k, where=k % 3 == 0), name="Y")
+    kernel = akg.build(te.create_schedule(Y.op), [X, Y], target="cpu", auto=False)
+    x = np.full(n, np.nan, "float32")
+    x[::3] = -2.0
+    assert kernel(x)[0] == -2.0
+
+
+@pytest.mark.parametrize("larger", [True, False])
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint8", "int32", "int64", "float16", "float32", "float64"]
+)
+def test_first_of_equals_wins(dtype: str, larger: bool) -> None:
+    rng = np.random.default_rng(5)
+    for n in (1, 9, 40, 67, 300):
+        kernel = arg_kernel((6, n), dtype, larger)
+        x = small_integers((6, n), dtype, rng)
+        x[0] = 1
+        place, top = kernel(x)
+        wide = x.astype("float64")
+        np.testing.assert_array_equal(place, wide.argmax(1) if larger else wide.argmin(1))
+        np.testing.assert_array_equal(top.astype("float64"), wide.max(1) if larger else wide.min(1))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("index", ["int32", "int64"])
+def test_arg_reductions_of_special_values(index: str, axis: int) -> None:
+    n = 90
+    shape = (8, n) if axis else (n, 8)
+    kernel = arg_kernel(shape, "float32", True, axis, index)
+    x = np.random.default_rng(1).standard_normal((8, n)).astype("float32")
+    x[1, [40, 70]] = np.nan
+    x[2, [n - 1]] = np.nan
+    x[3] = -np.inf
+    x[4] = -np.inf
+    x[4, 55] = np.nan
+    x[5, [3, 64, 65]] = np.inf
+    x[6, ::2], x[6, 1::2] = 0.0, -0.0
+    x[7, 1:] = -np.inf
+    place, top = kernel(x if axis else np.ascontiguousarray(x.T))
+    np.testing.assert_array_equal(place, x.argmax(1))
+    np.testing.assert_array_equal(top, x.max(1))
+    assert place.dtype == index
+
+
+def test_the_last_of_equals_if_the_reducer_says_so() -> None:
+    last = te.comm_reducer(
+        lambda x, y: (te.Select(x[1] > y[1], x[0], y[0]), te.Select(x[1] > y[1], x[1], y[1])),
+        lambda i, v: (te.const(-1, i), te.min_value(v)),
+    )
+    X = te.placeholder((5, 70), "int32", name="X")
+    k = te.reduce_axis((0, 70), name="k")
+    place, top = te.compute((5,), lambda i: last((k, X[i, k]), axis=k))
+    kernel = akg.build(te.create_schedule(place.op), [X, place, top], target="cpu", auto=False)
+    x = np.random.default_rng(0).integers(0, 3, (5, 70)).astype("int32")
+    got = kernel(x)[0]
+    np.testing.assert_array_equal(got, 69 - x[:, ::-1].argmax(1))
+
+
+def test_a_choice_with_a_payload_and_a_tie_break() -> None:
+    def pick(x: Any, y: Any) -> Any:
+        keep = te.any(x[0] < y[0], te.all(x[0] == y[0], x[2] <= y[2]))
+        return tuple(te.Select(keep, a, b) for a, b in zip(x, y, strict=True))
+
+    nearest = te.comm_reducer(
+        pick, lambda d, w, i: (te.max_value(d), te.const(0, w), te.const(1 << 30, i))
+    )
+    D, W = te.placeholder((4, 83), "int32", name="D"), te.placeholder((4, 83), name="W")
+    k = te.reduce_axis((0, 83), name="k")
+    out = te.compute((4,), lambda i: nearest((D[i, k], W[i, k] * 2.0, k), axis=k))
+    kernel = akg.build(te.create_schedule(out[0].op), [D, W, *out], target="cpu", auto=False)
+    rng = np.random.default_rng(0)
+    d, w = rng.integers(0, 5, (4, 83)).astype("int32"), rng.integers(0, 9, (4, 83)).astype("f")
+    best, weight, place = kernel(d, w)
+    np.testing.assert_array_equal(best, d.min(1))
+    np.testing.assert_array_equal(place, d.argmin(1))
+    np.testing.assert_array_equal(weight, 2 * w[np.arange(4), d.argmin(1)])
+
+
+def test_several_sums_in_one_pass() -> None:
+    both = te.comm_reducer(
+        lambda x, y: (x[0] + y[0], x[1] + y[1], te.maximum(x[2], y[2])),
+        lambda a, b, c: (te.const(0, a), te.const(0, b), te.min_value(c)),
+    )
+    for n in (3, 50, 257):
+        X = te.placeholder((2, n), name="X")
+        k = te.reduce_axis((0, n), name="k")
+        out = te.compute(
+            (2,),
+            lambda i: both((X[i, k], X[i, k] * X[i, k], X[i, k]), axis=k),  # noqa: B023
+        )
+        kernel = akg.build(te.create_schedule(out[0].op), [X, *out], target="cpu", auto=False)
+        x = small_integers((2, n), "float32", np.random.default_rng(n))
+        total, squares, top = kernel(x)
+        np.testing.assert_array_equal(total, x.sum(1))
+        np.testing.assert_array_equal(squares, (x * x).sum(1))
+        np.testing.assert_array_equal(top, x.max(1))
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "min", "prod"])
+@pytest.mark.parametrize("n", [1, 3, 4, 9, 50])
+def test_strided_loads(name: str, n: int) -> None:
+    X = te.placeholder((n, 5), name="X")
+    k = te.reduce_axis((0, n), name="k")
+    Y = te.compute((5,), lambda i: getattr(te, name)(X[k, i], axis=k), name="Y")
+    s = te.create_schedule(Y.op)
+    s[Y].reorder(Y.op.axis[0], Y.op.reduce_axis[0])
+    kernel = akg.build(s, [X, Y], target="cpu", auto=False)
+    x = small_integers((n, 5), "float32", np.random.default_rng(0), limit=2)
+    if name == "prod":
+        x = np.where(x == 0, 1, x)
+    assert_exact(kernel(x), getattr(x, name)(0))
+
+
+def test_reversed_loads() -> None:
+    n = 75
+    X = te.placeholder((n,), name="X")
+    k = te.reduce_axis((0, n), name="k")
+    Y = te.compute((1,), lambda i: te.sum(X[n - 1 - k] * X[k], axis=k), name="Y")
+    kernel = akg.build(te.create_schedule(Y.op), [X, Y], target="cpu", auto=False)
+    x = small_integers((n,), "float32", np.random.default_rng(0))
+    assert kernel(x)[0] == (x * x[::-1]).sum()
+
+
+@pytest.mark.parametrize("kind", ["sum", "max", "argmax"])
+def test_tails_of_split_reductions(kind: str) -> None:
+    n = 157
+    X = te.placeholder((3, n), name="X")
+    k = te.reduce_axis((0, n), name="k")
+    if kind == "argmax":
+        out = te.compute((3,), lambda i: better(True)((k, X[i, k]), axis=k))
+    else:
+        out = [te.compute((3,), lambda i: getattr(te, kind)(X[i, k], axis=k))]
+    s = te.create_schedule(out[0].op)
+    s[out[0]].split(out[0].op.reduce_axis[0], factor=60)
+    kernel = akg.build(s, [X, *out], target="cpu", auto=False)
+    x = small_integers((3, n), "float32", np.random.default_rng(0))
+    got = kernel(x)
+    if kind == "argmax":
+        np.testing.assert_array_equal(got[0], x.argmax(1))
+        np.testing.assert_array_equal(got[1], x.max(1))
+    else:
+        np.testing.assert_array_equal(got, getattr(x, kind)(1))
