@@ -226,6 +226,24 @@ def _pack(s: Schedule, name: str, p: Product, tiles: ProductTiles, panel: IterVa
         copy.compute_at(s[name], panel)
 
 
+def _epilogue(s: Schedule, stage: StageState) -> str:
+    """The consumer that only works on elements of the product in place, or the stage itself."""
+    at = stage
+    while True:
+        consumers = s.state.consumers(at)
+        if at.is_output or len(consumers) != 1:
+            return stage.name
+        (user,) = consumers
+        if user.op.reduce_axis or len(user.op.axis) != len(stage.op.axis):
+            return stage.name
+        reads = [x for e in user.op.body for x in loads(e) if x.source in at.outputs]
+        if not all(i is a for x in reads for i, a in zip(x.indices, user.op.axis, strict=True)):
+            return stage.name
+        if not user.is_inline:
+            return user.name if user.attach is None and not user.relations else stage.name
+        at = user
+
+
 def _ceildiv(a: int, b: int) -> int:
     return -(-a // b)
 
@@ -235,16 +253,3 @@ def _count(axes: tuple[IterVar, ...]) -> int:
     for a in axes:
         total *= a.extent
     return total
-
-
-def _epilogue(s: Schedule, stage: StageState) -> str:
-    """The consumer that only works on elements of the product in place, or the stage itself."""
-    consumers = s.state.consumers(stage)
-    if stage.is_output or len(consumers) != 1:
-        return stage.name
-    (user,) = consumers
-    if user.attach is not None or user.op.reduce_axis or len(user.op.axis) != len(stage.op.axis):
-        return stage.name
-    reads = [x for e in user.op.body for x in loads(e) if x.source in stage.outputs]
-    in_place = all(i is a for x in reads for i, a in zip(x.indices, user.op.axis, strict=True))
-    return user.name if in_place else stage.name

@@ -1,0 +1,125 @@
+"""Products on the CPU: tiles, tails, packed panels and joined consumers never change a value."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import akg_py as akg
+from akg_py import ops, te
+from akg_py.autoschedule import ProductTiles, tile_product
+from akg_py.codegen.threads import threads
+from tests.comparison import assert_exact, small_integers
+
+SHAPES = [
+    (1, 1, 1),
+    (1, 70, 9),
+    (70, 1, 9),
+    (2, 3, 4),
+    (5, 17, 33),
+    (6, 64, 512),
+    (7, 65, 513),
+    (13, 100, 1030),
+    (100, 100, 100),
+    (193, 33, 64),
+    (40, 700, 65),  # few rows: columns are dealt
+    (300, 20, 1),
+    (0, 5, 3),
+    (5, 0, 3),
+    (5, 3, 0),
+]
+
+
+def run(out: te.Tensor, inputs: list[te.Tensor], schedule: te.Schedule | None = None) -> None:
+    """Build `out` untouched, or as scheduled, and compare with the oracle bit for bit."""
+    s = schedule or te.create_schedule(out.op)
+    kernel = akg.build(s, [*inputs, out], target="cpu")
+    rng = np.random.default_rng(0)
+    feeds = [small_integers(t.shape, t.dtype, rng) for t in inputs]
+    assert_exact(kernel(*feeds), te.evaluate([out], feeds)[0])
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_shapes(shape: tuple[int, int, int]) -> None:
+    M, N, K = shape
+    A, B = te.placeholder((M, K), name="A"), te.placeholder((K, N), name="B")
+    run(ops.matmul(A, B), [A, B])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int32", "int8"])
+def test_dtypes(dtype: str) -> None:
+    A, B = te.placeholder((37, 600), dtype, name="A"), te.placeholder((600, 130), dtype, name="B")
+    if dtype == "float16":
+        run(ops.matmul(A, B, out_dtype="float32"), [A, B])
+    else:
+        run(ops.matmul(A, B), [A, B])
+
+
+@pytest.mark.parametrize("transposed", ["A", "B", "AB"])
+@pytest.mark.parametrize("shape", [(35, 70, 20), (200, 150, 300)], ids=str)
+def test_transposed_operands(transposed: str, shape: tuple[int, int, int]) -> None:
+    M, N, K = shape
+    A = te.placeholder((K, M) if "A" in transposed else (M, K), name="A")
+    B = te.placeholder((N, K) if "B" in transposed else (K, N), name="B")
+    k = te.reduce_axis((0, K), name="k")
+
+    def element(i: te.IterVar, j: te.IterVar) -> object:
+        a = A[k, i] if "A" in transposed else A[i, k]
+        b = B[j, k] if "B" in transposed else B[k, j]
+        return te.sum(a * b, axis=k)
+
+    run(te.compute((M, N), element, name="C"), [A, B])
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 7, 9), (8, 64, 64, 64), (2, 130, 70, 600)], ids=str)
+def test_batches(shape: tuple[int, ...]) -> None:
+    batch, M, N, K = shape
+    A, B = te.placeholder((batch, M, K), name="A"), te.placeholder((batch, K, N), name="B")
+    run(ops.batch_matmul(A, B), [A, B])
+
+
+@pytest.mark.parametrize("shape", [(5, 17, 33), (100, 100, 600), (30, 800, 70)], ids=str)
+def test_consumers_join_the_block(shape: tuple[int, int, int]) -> None:
+    M, N, K = shape
+    A, B = te.placeholder((M, K), name="A"), te.placeholder((K, N), name="B")
+    bias = te.placeholder((N,), name="bias")
+    C = ops.matmul(A, B)
+    D = te.compute((M, N), lambda i, j: C[i, j] + bias[j], name="D")
+    E = te.compute((M, N), lambda i, j: te.abs(D[i, j]) * D[i, j], name="E")
+    kernel = akg.build(te.create_schedule(E.op), [A, B, bias, E], target="cpu")
+    assert [x.name for x in kernel.func.params] == ["A", "B", "bias", "E"]
+    assert str(kernel.schedule.trace).count('compute_at("E"') == 1
+    run(E, [A, B, bias])
+
+
+@pytest.mark.parametrize("pack", ["", "first", "panel"])
+@pytest.mark.parametrize("block_rows", [0, 7, 24])
+@pytest.mark.parametrize("block_columns", [0, 40, 64])
+def test_any_tiles(pack: str, block_rows: int, block_columns: int) -> None:
+    A, B = te.placeholder((50, 90), name="A"), te.placeholder((90, 130), name="B")
+    C = ops.matmul(A, B)
+    s = te.create_schedule(C.op)
+    assert tile_product(s, "C", ProductTiles(5, 24, 32, block_rows, block_columns, pack)) == {"C"}
+    run(C, [A, B], s)
+
+
+def test_threads_do_not_matter() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((300, 300)).astype("float32") for _ in range(2))
+    results = []
+    for count in (1, 2, 3):
+        with threads(count):
+            A, B = te.placeholder((300, 300), name="A"), te.placeholder((300, 300), name="B")
+            C = ops.matmul(A, B)
+            results.append(akg.build(te.create_schedule(C.op), [A, B, C], target="cpu")(a, b))
+    assert_exact(results[0], results[1])
+    assert_exact(results[0], results[2])
+
+
+def test_what_is_no_product_stays() -> None:
+    A = te.placeholder((8, 9), name="A")
+    k = te.reduce_axis((0, 9), name="k")
+    rows = te.compute((8,), lambda i: te.sum(A[i, k], axis=k), name="rows")
+    s = te.create_schedule(rows.op)
+    assert tile_product(s, "rows") == set()
+    assert len(s.trace) == 0
