@@ -25,6 +25,7 @@ from tests.benchmarks.cpu.harness import run_class  # noqa: E402
 from tests.benchmarks.cpu.report import Report  # noqa: E402
 
 CLASSES = (
+    "ceilings",
     "matmul",
     "low_precision",
     "matmul_gelu",
@@ -53,7 +54,8 @@ def main() -> int:
         return max(subprocess.run([*command, name]).returncode for name in names)
     (name,) = given.classes
     module = importlib.import_module(f"tests.benchmarks.cpu.{name}")
-    report = Report(name, module.TITLE, tuple(given.threads))
+    profile = getattr(module, "PROFILE", "")
+    report = Report(name, module.TITLE, tuple(given.threads), profile)
     if hasattr(module, "figures"):
         for figure in module.figures():
             report.add_figure(figure)

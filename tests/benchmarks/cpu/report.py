@@ -42,15 +42,19 @@ class Report:
 
     Attributes:
         thread_counts: a table for each.
+        profile: why bars are missed, as studied by hand; it ends the page.
     """
 
-    def __init__(self, name: str, title: str, thread_counts: tuple[int, ...]) -> None:
+    def __init__(
+        self, name: str, title: str, thread_counts: tuple[int, ...], profile: str = ""
+    ) -> None:
         self.name, self.title, self.thread_counts = name, title, thread_counts
+        self.profile = profile
         self.rows: list[Row] = []
         self.figures: list[Figure] = []
         self.verdicts: list[str] = []
         self._start = time.perf_counter(), _machine_seconds()
-        print(f"== {title}", flush=True)
+        print(f"== {title}\n{_processor()}; {blas_line()}", flush=True)
 
     def add(self, row: Row) -> None:
         self.rows.append(row)
@@ -107,7 +111,10 @@ class Report:
             plural = "one thread" if count == 1 else f"{count} threads"
             lines += ["", f"## {plural.capitalize()} ({clock})", "", *_table(rows)]
         lines += ["", "## Bars", "", "| bar | at least | reached | |", "|---|---|---|---|"]
-        return "\n".join([*lines, *self.verdicts, ""])
+        lines += self.verdicts
+        if self.profile:
+            lines += ["", "## What holds the rest", "", self.profile.strip()]
+        return "\n".join([*lines, ""])
 
 
 def _peers(rows: Sequence[Row]) -> list[str]:
