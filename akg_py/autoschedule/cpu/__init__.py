@@ -6,6 +6,7 @@ Innermost loops are put into vector lanes by the code generator itself.
 from __future__ import annotations
 
 from akg_py.autoschedule.cpu.contraction import tile_product
+from akg_py.autoschedule.cpu.conv import schedule_convolutions
 from akg_py.autoschedule.cpu.rows import schedule_rows
 from akg_py.ir.expr import Load, same, walk
 from akg_py.te.schedule import Schedule
@@ -19,6 +20,7 @@ def complete_cpu(s: Schedule, untouched: bool) -> None:
     """Append what an untouched schedule lacks; a schedule with steps stays as it is."""
     if not untouched:
         return
+    schedule_convolutions(s)
     schedule_rows(s)
     for name in reversed([stage.name for stage in s.stages]):
         stage = s.state.stage(name)
@@ -37,7 +39,12 @@ def complete_cpu(s: Schedule, untouched: bool) -> None:
         done |= tile_product(s, name)
     for name in [stage.name for stage in s.stages]:
         stage = s.state.stage(name)
-        if stage.attach is None and not stage.relations and name not in done | _hosts(s):
+        if (
+            stage.attach is None
+            and not stage.relations
+            and not stage.marks
+            and name not in done | _hosts(s)
+        ):
             _schedule_root(s, stage)
 
 
