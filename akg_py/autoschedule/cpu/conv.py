@@ -217,7 +217,8 @@ class _Columns(_Tiles):
         s, out = self.s, self.s[self.root]
         whole = self.width % self.lanes == 0
         columns = self.lanes if whole else min(self.width, 2 * self.lanes)
-        rows = max(n for n in range(1, 5) if self.height % n == 0)
+        most = 4 if whole else max(1, self.registers * 3 // 4 // -(-columns // self.lanes))
+        rows = max(n for n in range(1, most + 1) if self.height % n == 0)
         row_block = self.row_block(PLANE_BYTES, rows)
         column, tile_column = out.split(self.columns, factor=columns)
         task, row, tile_rows = self.split_rows(row_block, rows)
