@@ -23,7 +23,12 @@ BLOCK_K = 512  # reduced elements between two visits of a register tile
 BLOCK_ROWS = 96  # rows of A that stay in the second cache
 BLOCK_BYTES = 256 << 10  # of a product that waits for its consumer
 PACKED_BYTES = 64 << 10  # B is packed when it is larger ...
-PACKED_ROWS = 32  # ... and read this often
+PACKED_ROWS = 32  # ... read this often ...
+PACKED_K = 64  # ... and has more rows than the first cache holds at any distance
+SHORT_K = 256
+MANY_ROWS = 48
+HIGHEST_TILE = 14  # rows of a tile
+MIN_CHAINS = 8  # multiply-adds in flight that hide their latency
 PARALLEL_FLOPS = 2_000_000  # less isn't worth waking a thread
 
 
@@ -105,9 +110,7 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     """Tiles for the host's registers and caches."""
     M, N, K = p.m.extent, p.n.extent, p.k.extent
     lanes = host().vector_bytes // 4
-    wide = host().registers >= 32
-    vectors = _ceildiv(N, lanes)
-    rows, width = _register_tile(M, vectors, 24 if wide else 12, 4 if wide else 2)
+    rows, width = _register_tile(M, _ceildiv(N, lanes), K)
     columns = width * lanes
     block_k = _ceildiv(K, _ceildiv(K, BLOCK_K))
     by_columns = M < 2 * BLOCK_ROWS and 4 * columns <= N
@@ -118,19 +121,25 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     elif is_fused:
         block_columns = max(BLOCK_BYTES // (4 * max(block_rows, 1)) // columns, 1) * columns
     pack = ""
-    if dtypes.size_bytes(p.b.dtype) * K * N > PACKED_BYTES and M >= PACKED_ROWS:
+    if dtypes.size_bytes(p.b.dtype) * K * N > PACKED_BYTES and M >= PACKED_ROWS and K > PACKED_K:
         pack = "panel" if by_columns or p.rest else "first"
     return ProductTiles(rows, columns, block_k, block_rows, block_columns, pack)
 
 
-def _register_tile(M: int, vectors: int, most: int, wide: int) -> tuple[int, int]:
-    """Rows and vectors of a tile with at most `most` accumulators."""
-    width = min(vectors, wide)
-    rows = most // width
-    if rows > M:  # few rows: wider tiles, or too few sums run at once
-        rows = max(M, 1)
-        width = min(vectors, most // rows)
-    return min(rows, 14), width
+def _register_tile(M: int, vectors: int, K: int) -> tuple[int, int]:
+    """Rows and vectors of a tile whose accumulators fit the registers."""
+    most, wide = (24, 4) if host().registers >= 32 else (12, 2)
+    if M >= MANY_ROWS:  # a short sum spends its time at the tile's edges: high tiles there
+        width = min(vectors, 2 if K <= SHORT_K else wide)
+        return min(most // width, HIGHEST_TILE), width
+
+    def work(tile: tuple[int, int]) -> int:
+        rows, width = tile
+        steps = max(rows * width, rows + width, MIN_CHAINS)
+        return _ceildiv(M, rows) * _ceildiv(vectors, width) * steps
+
+    widths = range(min(vectors, most), 0, -1)
+    return min(((min(M, most // w, HIGHEST_TILE), w) for w in widths), key=work)
 
 
 def _even(size: int, unit: int, most: int) -> int:
