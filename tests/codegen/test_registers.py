@@ -1,4 +1,4 @@
-"""Sizes of tails that code is specialised for: what `remainder` says against all that can happen."""
+"""Sizes of tails that code is made for: what `remainder` says against all that can happen."""
 
 from __future__ import annotations
 
@@ -9,18 +9,26 @@ import pytest
 from akg_py.codegen.registers import remainder
 from akg_py.ir.expr import INDEX, Expr, Var, const, evaluate_index, free_vars, minimum
 
-I, J, F = Var("i", INDEX, 0, 120), Var("j", INDEX, 0, 11), Var("f", INDEX, 0, 60)
+BLOCK, TILE, FUSED = Var("i", INDEX, 0, 120), Var("j", INDEX, 0, 11), Var("f", INDEX, 0, 60)
 CASES: list[tuple[Expr, int, int | None]] = [
-    (minimum(6, const(100) - I * 6), 6, 4),
-    (minimum(6, const(96) - I * 6), 6, 0),
-    (minimum(6, minimum(24, const(100) - I * 24) - J * 6), 6, 4),
-    (minimum(6, minimum(25, const(100) - I * 25) - J * 6), 6, None),  # ends of blocks and of all
-    (minimum(6, minimum(25, const(101) - I * 25) - J * 6), 6, None),  # 1, but 101 is 5 modulo 6 too
-    (minimum(64, minimum(704, const(768) - F % 2 * 704) - J * 64), 64, 0),
-    (minimum(64, const(1111) - F // 3 * 64), 64, 23),
-    (minimum(6, const(100) - I * 4), 6, None),
-    (minimum(6, const(100) - I), 6, None),
-    (minimum(8, I), 8, None),
+    (minimum(6, const(100) - BLOCK * 6), 6, 4),
+    (minimum(6, const(96) - BLOCK * 6), 6, 0),
+    (minimum(6, minimum(24, const(100) - BLOCK * 24) - TILE * 6), 6, 4),
+    (
+        minimum(6, minimum(25, const(100) - BLOCK * 25) - TILE * 6),
+        6,
+        None,
+    ),  # ends of blocks and of all
+    (
+        minimum(6, minimum(25, const(101) - BLOCK * 25) - TILE * 6),
+        6,
+        None,
+    ),  # 1, but 101 is 5 modulo 6 too
+    (minimum(64, minimum(704, const(768) - FUSED % 2 * 704) - TILE * 64), 64, 0),
+    (minimum(64, const(1111) - FUSED // 3 * 64), 64, 23),
+    (minimum(6, const(100) - BLOCK * 4), 6, None),
+    (minimum(6, const(100) - BLOCK), 6, None),
+    (minimum(8, BLOCK), 8, None),
 ]
 
 
