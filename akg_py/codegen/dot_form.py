@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from akg_py.codegen.dots import GROUPS, group_loads
+from akg_py.codegen.dots import GROUPS, group_loads, group_store
 from akg_py.codegen.indices import flat_index, lane_stride
 from akg_py.ir.expr import (
     Binary,
@@ -63,10 +63,9 @@ def _split(s: Stmt) -> Stmt:
     if not isinstance(s, For) or (isinstance(s.extent, Const) and int(s.extent.value) == 0):
         return s
     group = _perfect_nest(s)[-1]
-    found = group_loads(group, {})
-    if found is None or group is s:
+    size = _group_size(group)
+    if group is s or size is None:
         return s
-    size = GROUPS[found[1].dtype][0]
     total = _elements(s, group, size)
     if total is None or isinstance(group.extent, Const):
         return s
@@ -79,6 +78,14 @@ def _split(s: Stmt) -> Stmt:
     if not isinstance(rest_count, Const):
         rest = If(rest_count > 0, rest, origin=s.origin)
     return seq(whole, rest)
+
+
+def _group_size(s: For) -> int | None:
+    """Elements of a full group, if `s` runs over the elements of one."""
+    read, written = group_loads(s, {}), group_store(s, {})
+    if read is not None:
+        return GROUPS[read[1].dtype][0]
+    return None if written is None else written[1]
 
 
 def _perfect_nest(s: For) -> list[For]:

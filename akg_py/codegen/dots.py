@@ -11,15 +11,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from akg_py import dtypes
+from akg_py.codegen import arithmetic
 from akg_py.codegen.folds import accumulated, multiply_add, only_store
 from akg_py.codegen.indices import Linear, flat_index, lane_stride, size_of
 from akg_py.codegen.llvm import Val, constant
-from akg_py.ir.expr import Binary, Cast, Expr, Load, bounds, free_vars, linear_combination
+from akg_py.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    bounds,
+    free_vars,
+    linear_combination,
+    loads,
+)
 from akg_py.ir.stmt import Buffer, For, Store, buffer_of
 
 if TYPE_CHECKING:
     from akg_py.codegen.loops import Loops
 
+WORD_BYTES = 4
 #: dtype of the elements -> (elements of a word, dtype of the sum)
 GROUPS = {"int8": (4, "int32"), "uint8": (4, "int32"), "bfloat16": (2, "float32")}
 
@@ -105,23 +118,91 @@ def emit_dot(loops: Loops, s: For) -> bool:
     return True
 
 
+# ---------------------------------------------------------------- copies into groups
+
+
+def group_store(s: For, alias: dict[int, int]) -> tuple[Store, int] | None:
+    """The store of a loop that fills a group with values of its own; and the group's size."""
+    store, condition = only_store(s.body)
+    if store is None or condition is not None or len(store.buffers) != 1:
+        return None
+    buffer = store.buffers[0]
+    size = WORD_BYTES // dtypes.size_bytes(buffer.dtype)
+    flat = flat_index(buffer, store.indices)
+    if size not in (2, 4) or not 0 < bounds(s.extent)[1] <= size or flat is None:
+        return None
+    root = alias.get(id(buffer), id(buffer))
+    if any(alias.get(id(x.source), id(x.source)) == root for x in loads(store.values[0])):
+        return None
+    return (store, size) if lane_stride(flat, s.var) == 1 else None
+
+
+def emit_group_store(loops: Loops, s: For) -> bool:
+    """Emit `s`, which stands inside lanes, with one word a lane; False leaves it to the caller."""
+    found, count = group_store(s, loops.alias), loops.constant_extent(s)
+    if found is None or count is None or loops.guarded:
+        return False
+    (store, size), b = found, loops.b
+    buffer = store.buffers[0]
+    flat = flat_index(buffer, store.indices)
+    assert flat is not None
+    where = _first(loops, s, flat)
+    if where is None or where.lane != size or not _is_aligned(buffer, flat - s.var, size):
+        return False
+    word = _copied_word(loops, s, store) if count == size else None
+    if word is None:
+        word = constant(0, "i32")
+        for n in range(count):
+            loops.env[s.var] = Linear(const=n)
+            raw = arithmetic.store_form(b, loops.stored_value(store, 0), buffer.dtype)
+            bits = b.cast("bitcast", raw, "i16") if raw.elem == "half" else raw
+            part = b.bin("shl", b.cast("zext", bits, "i32"), constant(32 // size * n, "i32"))
+            word = b.bin("or", word, part)
+        del loops.env[s.var]
+    loops.write_words(buffer, where, b.splat(word, loops.lanes))
+    return True
+
+
+def _copied_word(loops: Loops, s: For, store: Store) -> Val | None:
+    """The word of a group that is copied from a group, perhaps with 128 added to each byte."""
+    value, dtype, flips = store.values[0], store.buffers[0].dtype, False
+    size = WORD_BYTES // dtypes.size_bytes(dtype)
+    match value:
+        case Binary(op="+", a=Cast(a=inner), b=Const(value=128 | -128)) if size == 4:
+            value, dtype, flips = inner, inner.dtype, True
+    if not isinstance(value, Load) or value.dtype != dtype or dtype not in GROUPS:
+        return None
+    buffer = buffer_of(value)
+    flat = flat_index(buffer, value.indices)
+    if flat is None or lane_stride(flat, s.var) != 1 or id(buffer) in loops.registers:
+        return None
+    where = _first(loops, s, flat)
+    if where is None:
+        return None
+    word = loops.read_words(buffer, where, size)
+    return loops.b.bin("xor", word, constant(0x80808080, "i32")) if flips else word
+
+
+# ---------------------------------------------------------------- words
+
+
 def _group(loops: Loops, s: For, load: Load, size: int) -> Group | None:
     buffer = buffer_of(load)
     flat = flat_index(buffer, load.indices)
     if flat is None or id(buffer) in loops.registers:
         return None
-    first = flat - s.var
-    outer = loops.env.get(s.var)
-    loops.env[s.var] = Linear()
-    where = loops.linear(first)
-    del loops.env[s.var]
-    if outer is not None:
-        loops.env[s.var] = outer
-    if where.extra is not None or where.lane not in (0, size):
+    where = _first(loops, s, flat)
+    if where is None or where.lane not in (0, size):
         return None
-    if where.lane and not _is_aligned(buffer, first, size):
+    if where.lane and not _is_aligned(buffer, flat - s.var, size):
         return None
     return Group(buffer, where)
+
+
+def _first(loops: Loops, s: For, flat: Expr) -> Linear | None:
+    """Where a group begins, if the lanes are evenly apart."""
+    where = loops.linear(flat - s.var)
+    return where if where.extra is None else None
 
 
 def _is_aligned(buffer: Buffer, first: Expr, size: int) -> bool:
@@ -134,9 +215,9 @@ def _word(loops: Loops, group: Group, size: int, count: int | Val) -> Val:
     """The group as `i32`; elements of a uniform group beyond `count` are zero."""
     b = loops.b
     if group.per_lane:
-        return loops.read_words(group.buffer, group.where)
+        return loops.read_words(group.buffer, group.where, size)
     if count == size:
-        return loops.read_words(group.buffer, group.where)
+        return loops.read_words(group.buffer, group.where, size)
     bits = 32 // size
     word = constant(0, "i32")
     for n in range(size):

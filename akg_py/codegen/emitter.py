@@ -19,6 +19,7 @@ from akg_py.codegen.llvm import Builder, Module
 from akg_py.codegen.loops import Loops
 from akg_py.codegen.target import Processor, host
 from akg_py.codegen.threads_ir import MAIN_BYTES, THREAD_BYTES
+from akg_py.codegen.widen import widen_copies, widen_products
 from akg_py.errors import InternalError
 from akg_py.ir.stmt import Buffer, Func
 
@@ -52,6 +53,7 @@ def emit_func(
     name = re.sub(r"\W", "_", func.name) or "kernel"
     alias = {id(out): id(given) for out, given in (inplace or {}).items()}
     shared = set(alias) | set(alias.values())
+    func = widen_copies(widen_products(func))
     if processor.has_vnni:
         func = mix_signs(func, alias)
     func = full_groups(func)

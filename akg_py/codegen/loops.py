@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from akg_py.codegen import arithmetic
 from akg_py.codegen.dependence import is_independent
-from akg_py.codegen.dots import emit_dot
+from akg_py.codegen.dots import emit_dot, emit_group_store
 from akg_py.codegen.folds import accumulated, combine
 from akg_py.codegen.indices import Linear, size_of
 from akg_py.codegen.lanes import Lanes
@@ -124,7 +124,7 @@ class Loops(Lanes):
         extent = self.constant_extent(s)
         if extent is not None and extent <= 0:
             return
-        if self.lanes > 1 and emit_dot(self, s):
+        if self.lanes > 1 and (emit_dot(self, s) or emit_group_store(self, s)):
             return
         if extent == 1:
             self.at(s, Linear())

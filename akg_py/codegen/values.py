@@ -216,7 +216,10 @@ class Values(Indices):
             return self.b.op(f"load {elem}, ptr {pointer}, align {align}", elem)
         if where.lane in (1, -1) and where.extra is None and (where.lane == 1 or self.mask is None):
             return self._read_run(buffer, where, elem, align)
-        pointers = self._pointers(buffer, where, elem)
+        return self._gather(self._pointers(buffer, where, elem), elem, align)
+
+    def _gather(self, pointers: str, elem: str, align: int) -> Val:
+        """The elements that the lanes that run point at, zero for the others."""
         mask = self.mask or constant(True, "i1")
         rest = Val("zeroinitializer", elem, self.lanes)
         name = f"llvm.masked.gather.{suffix(rest)}.v{self.lanes}p0"
@@ -256,15 +259,23 @@ class Values(Indices):
             self.lanes,
         )
 
-    def read_words(self, buffer: Buffer, where: Linear) -> Val:
-        """Adjacent elements as `i32`: the word at `where`, or one for each lane, side by side."""
+    def read_words(self, buffer: Buffer, where: Linear, size: int) -> Val:
+        """`size` adjacent elements as `i32`: the word at `where`, or one for each lane."""
         elem = arithmetic.memory_elem(buffer.dtype)
+        align = ELEM_BYTES[elem]
+        if where.lane not in (0, size):
+            return self._gather(self._pointers(buffer, where, elem), "i32", align)
         lanes = 1 if where.is_uniform else self.lanes
-        wide, align = type_text("i32", lanes), ELEM_BYTES[elem]
         pointer = self._pointer(buffer, where, elem)
         if lanes == 1 or self.mask is None:
+            wide = type_text("i32", lanes)
             return self.b.op(f"load {wide}, ptr {pointer}, align {align}", "i32", lanes)
         return self._masked_load(pointer, "i32", align)
+
+    def write_words(self, buffer: Buffer, where: Linear, words: Val) -> None:
+        """Store adjacent elements given as one `i32` for each lane, side by side."""
+        elem = arithmetic.memory_elem(buffer.dtype)
+        self._store_run(self._pointer(buffer, where, elem), words, ELEM_BYTES[elem])
 
     def store(self, s: Store) -> None:
         """All values, then all stores."""
@@ -295,16 +306,7 @@ class Values(Indices):
             return
         value = self.b.splat(value, self.lanes)
         if where.lane == 1 and where.extra is None:
-            pointer = self._pointer(buffer, where, elem)
-            if self.mask is None:
-                self.b.emit(f"store {value.typed}, ptr {pointer}, align {align}")
-                return
-            name = f"llvm.masked.store.{suffix(value)}.p0"
-            self._declare(name, f"declare void @{name}({value.type}, ptr, <{self.lanes} x i1>)")
-            mask = self.b.splat(self.mask, self.lanes)
-            self.b.emit(
-                f"call void @{name}({value.typed}, ptr align {align} {pointer}, {mask.typed})"
-            )
+            self._store_run(self._pointer(buffer, where, elem), value, align)
             return
         pointers = self._pointers(buffer, where, elem)
         name = f"llvm.masked.scatter.{suffix(value)}.v{self.lanes}p0"
@@ -316,6 +318,16 @@ class Values(Indices):
             f"call void @{name}({value.typed}, "
             f"<{self.lanes} x ptr> align {align} {pointers}, {mask.typed})"
         )
+
+    def _store_run(self, pointer: str, value: Val, align: int) -> None:
+        """Store the lanes that run side by side."""
+        if self.mask is None:
+            self.b.emit(f"store {value.typed}, ptr {pointer}, align {align}")
+            return
+        name = f"llvm.masked.store.{suffix(value)}.p0"
+        self._declare(name, f"declare void @{name}({value.type}, ptr, <{self.lanes} x i1>)")
+        mask = self.b.splat(self.mask, self.lanes)
+        self.b.emit(f"call void @{name}({value.typed}, ptr align {align} {pointer}, {mask.typed})")
 
     def _pointer(self, buffer: Buffer, where: Linear, elem: str) -> str:
         """The address of the lane 0 element."""

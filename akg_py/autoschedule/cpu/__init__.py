@@ -5,7 +5,7 @@ Innermost loops are put into vector lanes by the code generator itself.
 
 from __future__ import annotations
 
-from akg_py.autoschedule.cpu.contraction import tile_product
+from akg_py.autoschedule.cpu.contraction import cache_narrow_products, tile_product
 from akg_py.autoschedule.cpu.conv import schedule_convolutions
 from akg_py.autoschedule.cpu.rows import schedule_rows
 from akg_py.ir.expr import Load, same, walk
@@ -34,6 +34,7 @@ def complete_cpu(s: Schedule, untouched: bool) -> None:
         consumers = s.state.consumers(stage)
         if len(consumers) == 1 and _inlines(consumers[0], stage):
             s[name].compute_inline()
+    cache_narrow_products(s)
     done: set[str] = set()
     for name in [stage.name for stage in s.stages]:
         done |= tile_product(s, name)

@@ -12,15 +12,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from akg_py import dtypes
+from akg_py.codegen.dots import GROUPS
 from akg_py.codegen.target import host
 from akg_py.codegen.threads import thread_count
 from akg_py.ir.expr import Binary, Cast, Expr, Load, Reduce, loads
+from akg_py.lowering.prepare import is_narrow
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import StageState
 from akg_py.te.tensor import IterVar, Tensor
 
-BLOCK_K = 512  # reduced elements between two visits of a register tile
+BLOCK_K_BYTES = 2048  # of a column of B between two visits of a register tile
 BLOCK_ROWS = 96  # rows of A that stay in the second cache
+ROW_SHIFT = (64, 16)  # copied rows start 16 elements apart modulo 64, in different cache sets
 BLOCK_BYTES = 256 << 10  # of a product that waits for its consumer
 PACKED_BYTES = 64 << 10  # B is packed when it is larger ...
 PACKED_ROWS = 32  # ... read this often ...
@@ -29,12 +32,18 @@ SHORT_K = 256
 MANY_ROWS = 48
 HIGHEST_TILE = 14  # rows of a tile
 MIN_CHAINS = 8  # multiply-adds in flight that hide their latency
+GROUPED_ROWS = 4  # dot instructions need B in groups; packed from this many rows on
 PARALLEL_FLOPS = 2_000_000  # less isn't worth waking a thread
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """C[.., m, .., n] = sum over k of A * B; `b` is the operand that n runs along."""
+    """C[.., m, .., n] = sum over k of A * B; `b` is the operand that n runs along.
+
+    Attributes:
+        group: neighbours along k that a dot instruction takes; 1 if there is none.
+        k_first: whether neighbours along k do not lie next to each other in A.
+    """
 
     a: Tensor
     b: Tensor
@@ -42,6 +51,8 @@ class Product:
     n: IterVar
     k: IterVar
     rest: tuple[IterVar, ...]
+    group: int
+    k_first: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +108,23 @@ def match_product(stage: StageState) -> Product | None:
     rest = tuple(a for a in op.axis if a is not m and a is not n)
     a, b = left.source, right.source
     assert isinstance(a, Tensor) and isinstance(b, Tensor)
-    return Product(a, b, m, n, k, rest)
+    return Product(a, b, m, n, k, rest, _group(e), left.indices[-1] is not k)
+
+
+def _group(e: Reduce) -> int:
+    """Neighbours along the sum that make a group for a dot instruction."""
+    product = e.sources[0]
+    assert isinstance(product, (Binary, Cast))
+    if isinstance(product, Cast):
+        return 1
+    sizes = set()
+    for side in (product.a, product.b):
+        load = side.a if isinstance(side, Cast) else side
+        size, total = GROUPS.get(load.dtype, (1, ""))
+        fits = isinstance(load, Load) and dtypes.accumulator(e.dtype) == total
+        is_wide = side.dtype == total or (side is load and dtypes.is_float(e.dtype))
+        sizes.add(size if fits and is_wide else 1)
+    return sizes.pop() if len(sizes) == 1 else 1
 
 
 def _strip(e: Expr) -> Expr:
@@ -110,9 +137,12 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     """Tiles for the host's registers and caches."""
     M, N, K = p.m.extent, p.n.extent, p.k.extent
     lanes = host().vector_bytes // 4
-    rows, width = _register_tile(M, _ceildiv(N, lanes), K)
+    groups = p.group > 1 and M >= GROUPED_ROWS
+    rows, width = _register_tile(M, _ceildiv(N, lanes), _ceildiv(K, p.group if groups else 1))
     columns = width * lanes
-    block_k = _ceildiv(K, _ceildiv(K, BLOCK_K))
+    is_converted = not groups and dtypes.size_bytes(p.a.dtype) == 2
+    size = 4 if is_converted else dtypes.size_bytes(p.b.dtype)
+    block_k = _even_k(K, BLOCK_K_BYTES // size)
     by_columns = M < 2 * BLOCK_ROWS and 4 * columns <= N
     block_rows = 0 if by_columns else _even(M, rows, BLOCK_ROWS)
     block_columns = 0
@@ -121,9 +151,17 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     elif is_fused:
         block_columns = max(BLOCK_BYTES // (4 * max(block_rows, 1)) // columns, 1) * columns
     pack = ""
-    if dtypes.size_bytes(p.b.dtype) * K * N > PACKED_BYTES and M >= PACKED_ROWS and K > PACKED_K:
+    is_worth = size * K * N > PACKED_BYTES and M >= PACKED_ROWS and (K > PACKED_K or is_converted)
+    if groups or is_worth:
         pack = "panel" if by_columns or p.rest else "first"
     return ProductTiles(rows, columns, block_k, block_rows, block_columns, pack)
+
+
+def _copies_rows(p: Product, tiles: ProductTiles) -> bool:
+    """Whether blocks of A are copied too: to convert them once, or to have groups side by side."""
+    if not tiles.pack:
+        return False
+    return p.k_first if p.group > 1 else dtypes.size_bytes(p.a.dtype) == 2
 
 
 def _register_tile(M: int, vectors: int, K: int) -> tuple[int, int]:
@@ -140,6 +178,12 @@ def _register_tile(M: int, vectors: int, K: int) -> tuple[int, int]:
 
     widths = range(min(vectors, most), 0, -1)
     return min(((min(M, most // w, HIGHEST_TILE), w) for w in widths), key=work)
+
+
+def _even_k(size: int, most: int) -> int:
+    """Equal parts of a sum, of at most `most` elements, a multiple of every group."""
+    part = _ceildiv(size, _ceildiv(size, most))
+    return part if part == size else _ceildiv(part, 16) * 16
 
 
 def _even(size: int, unit: int, most: int) -> int:
@@ -186,48 +230,71 @@ def tile_product(s: Schedule, name: str, tiles: ProductTiles | None = None) -> s
     if out != name:
         target.vectorize(inner_n)
         inner_m, inner_n = p.m, p.n
-    panel = _inner_loops(s, name, p, tiles, inner_m, inner_n)
+    panel, block_k = _inner_loops(s, name, p, tiles, inner_m, inner_n)
     if tiles.pack:
         _pack(s, name, p, tiles, panel)
+    if _copies_rows(p, tiles):
+        _copy_rows(s, name, p, block_k)
     return {name, out}
 
 
 def _inner_loops(
     s: Schedule, name: str, p: Product, tiles: ProductTiles, m: IterVar, n: IterVar
-) -> IterVar:
-    """Tile a block; returns the loop over its panels of columns."""
+) -> tuple[IterVar, IterVar]:
+    """Tile a block; returns the loops over its panels of columns and over its parts of k."""
     stage = s[name]
     panel, n_inner = stage.split(n, factor=tiles.columns)
     m_outer, m_inner = stage.split(m, factor=tiles.rows)
     order, chunk = [panel, m_outer], p.k
-    if tiles.block_k < p.k.extent:
+    if tiles.block_k < p.k.extent or _copies_rows(p, tiles):
         k_outer, chunk = stage.split(p.k, factor=tiles.block_k)
         order.insert(0, k_outer)
-    stage.reorder(*order, chunk, m_inner, n_inner)
+    if tiles.pack and p.group > 1:
+        chunk, element = stage.split(chunk, factor=p.group)
+        stage.reorder(*order, chunk, m_inner, n_inner, element)
+    else:
+        stage.reorder(*order, chunk, m_inner, n_inner)
     stage.unroll(m_inner)
     stage.vectorize(n_inner)
-    return panel
+    return panel, order[0]
+
+
+def _copy_rows(s: Schedule, name: str, p: Product, block_k: IterVar) -> None:
+    """Copy a block of A, with its rows along k."""
+    load = next(x for x in loads(s[name].op.body[0]) if x.source is p.a)
+    m, k = load.indices.index(p.m), load.indices.index(p.k)
+    rows = s[s.cache_read(p.a, "local", [name])]
+    rows.compute_at(s[name], block_k)
+    if m < k == len(load.indices) - 1:
+        rows.storage_align(rows.op.axis[m], *ROW_SHIFT)
+    else:
+        others = [d for d in range(len(load.indices)) if d not in (m, k)]
+        rows.transform_layout(lambda *x: (*(x[d] for d in others), x[m], x[k]))
 
 
 def _pack(s: Schedule, name: str, p: Product, tiles: ProductTiles, panel: IterVar) -> None:
-    """Copy B into panels of a tile's columns, in which the rows follow each other."""
+    """Copy B into panels of a tile's columns, in which the rows (or groups of them) follow."""
     load = next(x for x in loads(s[name].op.body[0]) if x.source is p.b)
     k, n = load.indices.index(p.k), load.indices.index(p.n)
     first = tiles.pack == "first"
     copy = s[s.cache_read(p.b, "global" if first else "local", [name])]
     axes = copy.op.axis
     others = [a for d, a in enumerate(axes) if d not in (k, n)]
-    width = tiles.columns
-    copy.transform_layout(
-        lambda *x: (
-            *(x[d] for d in range(len(x)) if d not in (k, n)),
-            x[n] // width,
-            x[k],
-            x[n] % width,
-        )
-    )
+    width, group = tiles.columns, p.group
+
+    def layout(*x: Expr) -> tuple[Expr, ...]:
+        outer = tuple(x[d] for d in range(len(x)) if d not in (k, n))
+        if group == 1:
+            return (*outer, x[n] // width, x[k], x[n] % width)
+        return (*outer, x[n] // width, x[k] // group, x[n] % width, x[k] % group)
+
+    copy.transform_layout(layout)
     n_outer, n_inner = copy.split(axes[n], factor=width)
-    copy.reorder(*others, n_outer, axes[k], n_inner)
+    if group == 1:
+        copy.reorder(*others, n_outer, axes[k], n_inner)
+    else:
+        k_outer, k_inner = copy.split(axes[k], factor=group)
+        copy.reorder(*others, n_outer, k_outer, n_inner, k_inner)
     copy.vectorize(n_inner)
     if first:
         copy.parallel(copy.fuse(*others, n_outer) if others else n_outer)
@@ -262,3 +329,10 @@ def _count(axes: tuple[IterVar, ...]) -> int:
     for a in axes:
         total *= a.extent
     return total
+
+
+def cache_narrow_products(s: Schedule) -> None:
+    """Give products that round their sum at the end a stage of their own for the sum."""
+    for state in s.state.stages:
+        if state.attach is None and state.is_output and is_narrow(state) and match_product(state):
+            s.cache_write(state.outputs[0], "local")
