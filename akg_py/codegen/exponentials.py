@@ -15,13 +15,14 @@ from akg_py.codegen.llvm import Val
 EXP_RANGE = {"float": (-105.0, 89.0), "double": (-746.0, 710.0)}
 EXP2_RANGE = {"float": (-151.0, 129.0), "double": (-1076.0, 1025.0)}
 EXPM1_RANGE = {"float": (-25.0, 88.9), "double": (-44.0, 709.9)}
+SIGMOID_RANGE = {"float": (-50.0, 105.0), "double": (-100.0, 746.0)}
 LEAST_NORMAL = {"float": 2.0**-126, "double": 2.0**-1022}
 TANH_NEAR, ERF_DOUBLE_LIMIT = 0.55, 5.95
 
 
 def exp_parts(m: Formula, x: Val) -> tuple[Val, Val, Val]:
     """n (twice, as from `nearest`) and r with x = n ln 2 + r."""
-    n, shifted = m.nearest(m.mul(x, table.LOG2_E))
+    n, shifted = m.nearest(x, table.LOG2_E)
     high, low = table.LN2[x.elem]
     return n, shifted, m.fma(n, -low, m.fma(n, -high, x))
 
@@ -100,9 +101,11 @@ def _odd_quotient(m: Formula, x: Val, limit: float, p: table.Table, q: table.Tab
 
 
 def sigmoid(m: Formula, x: Val) -> Val:  # 2.5, 2.5 ulp
-    e = exp(m, m.negative(m.size(x)))
-    top = m.pick(m.test("olt", x, 0.0), e, m.wide(1.0, x))
-    return m.div(top, m.add(e, 1.0))
+    """c / (c + c exp(-x)), where c is so small that the exponential stays finite."""
+    n, shifted, r = exp_parts(m, m.clamp(m.negative(x), *SIGMOID_RANGE[m.elem]))
+    c = 2.0 ** -(m.format.fraction + 1)
+    scaled = [c * k for k in (1.0, 1.0, *table.EXP[m.elem])]
+    return m.div(c, m.add(m.scale(m.poly(r, scaled), n, shifted), c))
 
 
 def log_parts(m: Formula, x: Val) -> tuple[Val, Val]:

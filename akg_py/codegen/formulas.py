@@ -151,10 +151,11 @@ class Formula:
         """Whether the sign bit is set."""
         return self.b.compare("slt", self.bits(x), constant(0, self.format.ints))
 
-    def nearest(self, t: Val) -> tuple[Val, Val]:
-        """`t` rounded to an integer, and that with `magic` added; |t| below magic / 3."""
-        shifted = self.add(t, self.format.magic)
-        return self.sub(shifted, self.format.magic), shifted
+    def nearest(self, x: Val, factor: float = 1.0) -> tuple[Val, Val]:
+        """`factor` x rounded to an integer, and that with `magic` added; below magic / 3."""
+        magic = self.format.magic
+        shifted = self.add(x, magic) if factor == 1.0 else self.fma(x, factor, magic)
+        return self.sub(shifted, magic), shifted
 
     def whole(self, shifted: Val) -> Val:
         """The integer of `nearest`, as one."""

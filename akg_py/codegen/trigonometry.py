@@ -19,7 +19,7 @@ def _reduce(m: Formula, x: Val) -> tuple[Val, Val, Val]:
 
     The first product leaves an exact difference; what the second loses is the low part.
     """
-    n, shifted = m.nearest(m.mul(x, table.TWO_OVER_PI))
+    n, shifted = m.nearest(x, table.TWO_OVER_PI)
     first, second, third = table.HALF_PI[m.elem]
     y = m.exact_fma(n, -first, x)
     product = m.mul(n, second)

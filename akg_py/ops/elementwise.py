@@ -72,8 +72,8 @@ def gelu_value(x: Any, form: str = "tanh") -> Any:
     instructions.
     """
     if form == "tanh":
-        y = x + x * x * x * 0.044715
-        return x / (te.exp(y * (-2 * math.sqrt(2 / math.pi))) + 1.0)
+        scale = -2 * math.sqrt(2 / math.pi)
+        return x / (te.exp(x * (x * x * (scale * 0.044715) + scale)) + 1.0)
     return x * 0.5 * (te.erf(x * math.sqrt(0.5)) + 1.0)
 
 

@@ -55,7 +55,10 @@ def fit(f: Function, lo: float, hi: float, degree: int, scale: Function) -> list
 def fit_rational(
     f: Function, lo: float, hi: float, top: int, bottom: int, count: int = 800
 ) -> tuple[list[float], list[float]]:
-    """P / Q close to f in relative error, Q(0) = 1: linearised, with the last Q as a weight."""
+    """P / Q close to f in relative error: linearised, with the last Q as a weight.
+
+    The leading coefficient of Q is made 1, which saves a multiplication.
+    """
     x = 0.5 * (lo + hi) + 0.5 * (hi - lo) * np.cos(np.pi * (np.arange(count) + 0.5) / count)
     y = np.array([float(f(mp.mpf(float(v)))) for v in x])
     p_basis = np.vander(x / hi, top + 1, increasing=True)
@@ -75,7 +78,7 @@ def fit_rational(
     print(f"# largest relative error {best:.1e}")
     powers = hi ** np.arange(max(top, bottom) + 1)
     p, q = result[0] / powers[: top + 1], result[1] / powers[1 : bottom + 1]
-    return p.tolist(), [1.0, *q.tolist()]
+    return (p / q[-1]).tolist(), [1 / q[-1], *(q / q[-1]).tolist()]
 
 
 def rounded(value: mp.mpf, bits: int) -> mp.mpf:
