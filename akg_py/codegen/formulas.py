@@ -23,7 +23,7 @@ class Format:
     ints: str  # the integer of the same size
     fraction: int  # bits
     bias: int
-    root_half: int  # bits of the square root of 1/2
+    three_quarters: int  # its bits
 
     @property
     def magic(self) -> float:
@@ -36,8 +36,8 @@ class Format:
 
 
 FORMATS = {
-    "float": Format("float", "i32", 23, 127, 0x3F3504F3),
-    "double": Format("double", "i64", 52, 1023, 0x3FE6A09E667F3BCD),
+    "float": Format("float", "i32", 23, 127, 0x3F400000),
+    "double": Format("double", "i64", 52, 1023, 0x3FE8000000000000),
 }
 
 
@@ -177,33 +177,50 @@ class Formula:
     def scale(self, x: Val, n: Val, shifted: Val) -> Val:
         """x * 2**n right into the denormals and infinity; n and shifted as from `nearest`."""
         if self.b.module.processor.has_scale:
-            return self._scale_instruction(x, n)
+            return self._instruction("scalef", x, n)
         whole = self.whole(shifted)
         first = self.int("ashr", whole, 1)
         x = self.mul(x, self.power_of_two(first))
         return self.mul(x, self.power_of_two(self.int("sub", whole, first)))
 
-    def _scale_instruction(self, x: Val, n: Val) -> Val:
+    def binary_parts(self, x: Val) -> tuple[Val, Val]:
+        """e and m with x = 2**e m and 3/4 <= m < 3/2, for positive finite x.
+
+        With instructions for it, e is also right (or m is NaN) for every other x.
+        """
+        if self.b.module.processor.has_scale:
+            mantissa = self._instruction("getmant", x)
+            return self.sub(
+                self._instruction("getexp", x), self._instruction("getexp", mantissa)
+            ), mantissa
+        bits, least = self.format.fraction, self.format.three_quarters
+        small = self.test("olt", x, 2.0 ** (1 - self.format.bias))
+        x = self.pick(small, self.mul(x, 2.0**bits), x)
+        shifted = self.int("sub", self.bits(x), least)
+        e = self.small_number(self.int("ashr", shifted, bits))
+        e = self.pick(small, self.sub(e, float(bits)), e)
+        return e, self.number(self.int("add", self.int("and", shifted, (1 << bits) - 1), least))
+
+    def _instruction(self, name: str, *args: Val) -> Val:
+        """An AVX-512 instruction on vectors of any length."""
+        x = args[0]
         most = 64 // (4 if x.elem == "float" else 8)
         if x.lanes > most:  # by halves
-            middle = x.lanes // 2
-            halves = [
-                self._scale_instruction(self.b.shuffle(x, side), self.b.shuffle(n, side))
-                for side in (list(range(middle)), list(range(middle, x.lanes)))
-            ]
-            return self.b.concatenate(*halves)
+            sides = list(range(x.lanes // 2)), list(range(x.lanes // 2, x.lanes))
+            return self.b.concatenate(
+                *(self._instruction(name, *(self.b.shuffle(a, s) for a in args)) for s in sides)
+            )
         lanes = max(x.lanes, most // 4)
         if lanes != x.lanes:
-            side = [min(i, x.lanes - 1) for i in range(lanes)]
-            pair = (
-                self.b.splat(v, lanes) if v.lanes == 1 else self.b.shuffle(v, side) for v in (x, n)
-            )
-            whole = self._scale_instruction(*pair)
-            if x.lanes == 1:
-                return self.b.lane(whole, 0)
-            return self.b.shuffle(whole, list(range(x.lanes)))
+            order = [min(i, x.lanes - 1) for i in range(lanes)]
+            few = x.lanes == 1
+            args = tuple(self.b.splat(a, lanes) if few else self.b.shuffle(a, order) for a in args)
+            wide = self._instruction(name, *args)
+            return self.b.lane(wide, 0) if few else self.b.shuffle(wide, list(range(x.lanes)))
         kind = "ps" if x.elem == "float" else "pd"
-        name = f"llvm.x86.avx512.mask.scalef.{kind}.{lanes * 512 // most}"
+        # the mantissa from 3/4 to 3/2 without a sign, NaN for negative numbers
+        options = [constant(0b1111, "i32")] if name == "getmant" else []
         every = constant(-1, "i16" if lanes == 16 else "i8")
-        current = [constant(4, "i32")] if lanes == most else []  # the rounding in force
-        return self.b.call(name, x.elem, lanes, x, n, x, every, *current)
+        rounding = [constant(4, "i32")] if lanes == most else []  # the one in force
+        name = f"llvm.x86.avx512.mask.{name}.{kind}.{lanes * 512 // most}"
+        return self.b.call(name, x.elem, lanes, *args, *options, args[0], every, *rounding)

@@ -3,7 +3,7 @@
     python tests/benchmarks/bench_math.py [name ...]
 
 Speed is thread CPU time per element on 2048 elements that stay in the first cache, the smallest of
-many runs, one thread; numpy's functions get 16384 elements, so that their call costs nothing. Errors are
+many runs, one thread; numpy's functions get 16384, so that their call costs nothing. Errors are
 the largest over a million samples and all special values.
 """
 

@@ -81,10 +81,10 @@ def fit_rational(
     return (p / q[-1]).tolist(), [1 / q[-1], *(q / q[-1]).tolist()]
 
 
-def rounded(value: mp.mpf, bits: int) -> mp.mpf:
+def rounded(value: mp.mpf, bits: int, to: Function = mp.nint) -> mp.mpf:
     """`value` with so many significant bits."""
     step = mp.mpf(2) ** (int(mp.floor(mp.log(abs(value), 2))) - bits + 1)
-    return mp.nint(value / step) * step
+    return to(value / step) * step
 
 
 def show(name: str, **tables: list[mp.mpf] | list[float]) -> None:
@@ -97,12 +97,12 @@ def show(name: str, **tables: list[mp.mpf] | list[float]) -> None:
 
 
 def show_parts(name: str, value: mp.mpf, **bits: tuple[int, ...]) -> None:
-    """`value` as a sum of numbers of so many bits: small multiples of a short one are exact."""
+    """`value` as a sum of positive numbers of so many bits: multiples of a short one are exact."""
     tables = {}
     for elem, sizes in bits.items():
         parts: list[mp.mpf] = []
         for n in sizes:
-            parts.append(rounded(value - sum(parts), n))
+            parts.append(rounded(value - sum(parts), n, mp.floor))
         tables[elem] = parts
     show(name, **tables)
 
@@ -126,12 +126,12 @@ def main() -> None:
 
     show("EXP2_SHORT", double=fit(p, -0.5001, 0.5001, 6, abs))
 
-    lo, hi = mp.sqrt(0.5) - 1 - 1e-6, mp.sqrt(2) - 1 + 1e-6
+    lo, hi = mp.mpf(-0.25), mp.mpf(0.5)
     l3: Function = lambda f: (  # noqa: E731
         (mp.log1p(f) - f + f * f / 2) / f**3 if abs(f) > 1e-12 else mp.mpf(1) / 3
     )
     show("LOG", float=fit(l3, lo, hi, 7, lambda f: f * f))
-    edge = ((mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)) ** 2 * mp.mpf("1.0001")
+    edge = mp.mpf(1) / 25  # (f / (2 + f))**2
     series: Function = even(lambda s: 2 * (mp.atanh(s) - s) / s**3, mp.mpf(2) / 3)
     show("LOG_QUOTIENT", double=fit(series, 0, edge, 6, lambda t: t / 2))
 
@@ -173,7 +173,7 @@ def main() -> None:
     last: Function = even(
         lambda s: 2 * (mp.atanh(s) - s - s**3 / 3) / s**5 / mp.log(2), mp.mpf(2) / 5 / mp.log(2)
     )
-    show("LOG2_TAIL", double=fit(last, 0, edge, 6, lambda t: t * t))
+    show("LOG2_TAIL", double=fit(last, 0, edge, 7, lambda t: t * t))
     show_parts("LN2", mp.log(2), float=(12, 24), double=(41, 53))
     show_parts("LOG10_2", mp.log10(2), float=(12, 24), double=(41, 53))
     show_parts("HALF_PI", mp.pi / 2, float=(24, 24, 24), double=(53, 53, 53))
