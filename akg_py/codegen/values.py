@@ -116,7 +116,7 @@ class Values(Indices):
         )
 
     def _logical(self, e: Binary) -> Val:
-        if next(loads(e.b), None) is None:
+        if all(stays_inside(buffer_of(x), x.indices) for x in loads(e.b)):
             return arithmetic.binary(self.b, e.op, self.value(e.a), self.value(e.b), "bool")
         taken, other = constant(e.op == "||", "i1"), e.b
         condition = self.value(e.a)

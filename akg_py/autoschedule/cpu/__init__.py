@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from akg_py.autoschedule.cpu.contraction import cache_narrow_products, tile_product
 from akg_py.autoschedule.cpu.conv import schedule_convolutions
+from akg_py.autoschedule.cpu.reductions import schedule_reductions
 from akg_py.autoschedule.cpu.rows import schedule_rows
 from akg_py.ir.expr import Load, same, walk
 from akg_py.te.schedule import Schedule
@@ -22,6 +23,7 @@ def complete_cpu(s: Schedule, untouched: bool) -> None:
         return
     schedule_convolutions(s)
     schedule_rows(s)
+    schedule_reductions(s)
     for name in reversed([stage.name for stage in s.stages]):
         stage = s.state.stage(name)
         if (

@@ -14,7 +14,7 @@ from akg_py.te.schedule import Schedule
 from akg_py.te.stage import ScheduleState, StageState
 from akg_py.te.tensor import Tensor
 
-PARALLEL_POINTS = 1 << 16  # elements below which waking a thread costs more than it saves
+PARALLEL_POINTS = 1 << 18  # elements below which waking a thread costs more than it saves
 CHEAP_OPERATIONS = 4  # of an element-wise stage: computing it again beats a store and a load
 
 
