@@ -32,12 +32,19 @@ def schedule_convolutions(s: Schedule) -> None:
         c = find_convolution(s.state.stage(name))
         if c is None or 0 in [a.extent for a in (*c.stage.op.axis, *c.stage.op.reduce_axis)]:
             continue
-        if c.group >= SHARED:
+        if c.is_pointwise and not c.channel_is_last and _sums_in_place(c.stage):
+            _Pixels(s, c).place()
+        elif c.group >= SHARED:
             _Channels(s, c).place()
-        elif c.stage.op.axis[-1] is c.channel:
+        elif c.channel_is_last:
             _LastChannels(s, c).place()
         else:
             _Columns(s, c).place()
+
+
+def _sums_in_place(stage: StageState) -> bool:
+    dtype = stage.op.body[0].dtype
+    return stage.is_output and dtypes.accumulator(dtype) == dtype
 
 
 class _Tiles:
@@ -65,7 +72,6 @@ class _Tiles:
         processor = host()
         self.lanes = max(1, processor.vector_bytes // dtypes.size_bytes(acc))
         self.registers = processor.registers
-        self.last = c.stage.op.axis[-1] is c.channel
 
     def split_rows(
         self, block: int, tile: int
@@ -103,6 +109,9 @@ class _Tiles:
             return
         stage = s[producer.name]
         stage.vectorize(producer.op.axis[-1])
+        pixel = producer.op.axis[-1].extent * dtypes.size_bytes(producer.outputs[0].dtype)
+        if self.c.channel_is_last and pixel % 512 == 0:  # into different sets of the first cache
+            stage.storage_align(producer.op.axis[-2], 32, 16)
         if at is not None:
             stage.compute_at(self.root, at)
         elif len(producer.op.axis) > 2:
@@ -114,12 +123,8 @@ class _Channels(_Tiles):
 
     def place(self) -> None:
         c, out = self.c, self.s[self.root]
-        vectors = 2 if c.group > self.lanes else 1
+        rows, columns, vectors = self._tile()
         block = vectors * self.lanes
-        most = (self.registers - 2 - vectors) // vectors
-        columns = -(-self.width // -(-self.width // most))
-        most_rows = max(1, most // columns)
-        rows = max(n for n in range(1, most_rows + 1) if self.height % n == 0)
         row_block = self.row_block(BLOCK_BYTES, rows)
         images = math.prod(a.extent for a in self.others)
         by_rows = images * -(-self.height // row_block) >= TASKS
@@ -133,19 +138,53 @@ class _Channels(_Tiles):
         column, tile_column = out.split(self.columns, factor=columns)
         task, row, tile_rows = self.split_rows(row_block, rows)
         pixels = [*tile_rows, tile_column]
-        tile = [*pixels, lane] if self.last else [lane, *pixels]
+        tile = [*pixels, lane] if self.c.channel_is_last else [lane, *pixels]
         out.reorder(*self.others, *task, *channels, *row, column, *tile)
         if by_rows:
             at = out.fuse(*self.others, *task)
         else:
             at = out.fuse(*self.others, *task, *channels)
         out.parallel(at)
-        if self.last:
+        if self.c.channel_is_last:
             out.vectorize(lane)
         self.place_sums(column)
         self._order_sums()
         self._pack_weight(block, None if by_rows or images > 1 else at)
         self.place_image(at if by_rows else None)
+
+    def _tile(self) -> tuple[int, int, int]:
+        """Rows, columns and vectors of channels of a tile: those with the shortest sums."""
+        pixels = self.registers - 3
+        if self._pitch() % 4096 == 0:
+            pixels = 7  # more would push each other out of the first cache
+        heights = [n for n in range(1, self.registers) if self.height % n == 0]
+        found = [
+            (rows, columns, v)
+            for v in ((2, 3, 4) if self.c.group > self.lanes else (1,))
+            for rows in heights
+            for columns in range(1, self.width + 1)
+            if v <= 2 or self.c.group % (v * self.lanes) == 0
+            if rows * columns <= min(pixels, (self.registers - 2 - v) // v)
+        ]
+
+        def cycles(tile: tuple[int, int, int]) -> int:
+            rows, columns, v = tile
+            vectors = -(-self.c.group // self.lanes)
+            return sum(
+                n * m * (max(deep * rows * width, 6) + deep)
+                for width, n in _parts(self.width, columns).items()
+                for deep, m in _parts(vectors, v).items()
+            ) * (self.height // rows)
+
+        return min(found, key=cycles)
+
+    def _pitch(self) -> int:
+        """Bytes between neighbouring pixels of an image that is read as it is."""
+        source = self.c.data.source
+        assert isinstance(source, Tensor)
+        if not self.c.channel_is_last or self.s.state.producer(source) is not None:
+            return 1
+        return source.shape[-1] * dtypes.size_bytes(source.dtype)
 
     def _order_sums(self) -> None:
         """The sum's loops outside, then the tile's pixels, then its channels in lanes."""
@@ -155,7 +194,7 @@ class _Channels(_Tiles):
         lane = stage.op.axis[at]
         stage.reorder(*stage.op.reduce_axis, *pixels, lane)
         stage.vectorize(lane)
-        if not self.last:
+        if not self.c.channel_is_last:
             names = [f"d{n}" for n in range(len(stage.op.axis))]
             order = [n for m, n in enumerate(names) if m != at] + [names[at]]
             stage.transform_layout(f"{', '.join(names)} -> {', '.join(order)}")
@@ -182,6 +221,52 @@ class _Channels(_Tiles):
             stage.parallel(outer)
         else:
             stage.compute_at(self.root, at)
+
+
+class _Pixels:
+    """Windows of one element, columns innermost: a matrix product with all pixels in lanes."""
+
+    def __init__(self, s: Schedule, c: Convolution) -> None:
+        self.out, self.c = s[c.stage.name], c
+        self.lanes = host().vector_bytes // dtypes.size_bytes(c.stage.op.body[0].dtype)
+
+    def place(self) -> None:
+        out, c = self.out, self.c
+        out.reorder(*c.others, c.channel, *c.pixels, *c.stage.op.reduce_axis)
+        pixel = out.fuse(*c.pixels)
+        channels, vectors = self._tile(c.channel.extent, pixel.extent)
+        block, lane = out.split(pixel, factor=vectors * self.lanes)
+        channel, tile_channel = out.split(c.channel, factor=channels)
+        out.reorder(*c.others, block, channel, *c.stage.op.reduce_axis, tile_channel, lane)
+        blocks = math.prod(a.extent for a in (*c.others, block))
+        out.parallel(out.fuse(*c.others, block, *([channel] if blocks < 4 * TASKS else [])))
+        out.unroll(tile_channel)
+        out.vectorize(lane)
+
+    def _tile(self, channels: int, pixels: int) -> tuple[int, int]:
+        """Output channels and vectors of pixels of a tile: those with the shortest step in sum."""
+        cells = host().registers * 7 // 8
+        vectors = -(-pixels // self.lanes)
+        found = [(min(cells // v, 14, channels), v) for v in (4, 3, 2, 1) if v <= max(vectors, 1)]
+        found += [(n, v) for most, v in found for n in range(most - 1, most // 2, -1)]
+
+        def cycles(tile: tuple[int, int]) -> int:
+            rows, columns = _parts(channels, tile[0]), _parts(vectors, tile[1])
+            return sum(
+                m * n * max(2 * r * v, 4 * v + r, 10)
+                for r, m in rows.items()
+                for v, n in columns.items()
+            )
+
+        return min(found, key=cycles)
+
+
+def _parts(extent: int, factor: int) -> dict[int, int]:
+    """Sizes of the pieces of an axis in chunks of `factor`, with how often they occur."""
+    pieces = {factor: extent // factor}
+    if extent % factor:
+        pieces[extent % factor] = 1
+    return pieces
 
 
 class _LastChannels(_Tiles):

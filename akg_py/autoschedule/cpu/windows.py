@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from akg_py.ir.expr import Binary, Cast, Const, Expr, Load, Reduce, free_vars, linear_combination
+from akg_py.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    const,
+    free_vars,
+    linear_combination,
+    substitute,
+)
 from akg_py.te.stage import StageState
 from akg_py.te.tensor import IterVar, Tensor
 
@@ -28,6 +39,23 @@ class Convolution:
     others: tuple[IterVar, ...]
     data: Load
     weight: Load
+
+    @property
+    def channel_is_last(self) -> bool:
+        """Whether channels are the innermost axis of the output."""
+        return self.stage.op.axis[-1] is self.channel
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each window is the pixel of the input at its own place."""
+        single = {a: const(a.lo) for a in self.stage.op.reduce_axis if a.extent == 1}
+        source = self.data.source
+        assert isinstance(source, Tensor)
+        places = [substitute(i, single) for i in self.data.indices]  # type: ignore[arg-type]
+        last = list(zip(places, source.shape, strict=True))[-len(self.pixels) :]
+        return self.group == self.channel.extent and all(
+            i is a and n == a.extent for (i, n), a in zip(last, self.pixels, strict=True)
+        )
 
 
 def find_convolution(stage: StageState) -> Convolution | None:
