@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from akg_py.codegen.dot_form import full_groups, mix_signs
+from akg_py.codegen.joins import drop_unit_loops
 from akg_py.codegen.llvm import Builder, Module
 from akg_py.codegen.loops import Loops
 from akg_py.codegen.target import Processor, host
@@ -53,6 +54,7 @@ def emit_func(
     name = re.sub(r"\W", "_", func.name) or "kernel"
     alias = {id(out): id(given) for out, given in (inplace or {}).items()}
     shared = set(alias) | set(alias.values())
+    func = replace(func, body=drop_unit_loops(func.body))
     func = widen_copies(widen_products(func))
     if processor.has_vnni:
         func = mix_signs(func, alias)

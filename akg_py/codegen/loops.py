@@ -15,9 +15,10 @@ from akg_py.codegen.dependence import is_independent
 from akg_py.codegen.dots import emit_dot, emit_group_store
 from akg_py.codegen.folds import accumulated, combine
 from akg_py.codegen.indices import Linear, size_of
+from akg_py.codegen.joins import join_loops
 from akg_py.codegen.lanes import Lanes
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes
-from akg_py.codegen.reductions import emit_reduction
+from akg_py.codegen.reductions import emit_reduction, is_reduction
 from akg_py.codegen.registers import MAX_COPIES, Plan, full_extent, plan_registers, remainder
 from akg_py.codegen.target import Processor
 from akg_py.codegen.threads_ir import emit_parallel
@@ -195,7 +196,10 @@ class Loops(Lanes):
 
     def _sequence(self, s: Seq) -> None:
         """Statements in order; an initialisation shares the versions of the loop it belongs to."""
-        first, *rest = s.stmts
+        stmts = s.stmts
+        if self.lanes == 1:
+            stmts = join_loops(stmts, self.alias, lambda joined: is_reduction(self, joined))
+        first, *rest = stmts
         if self.lanes == 1 and len(rest) == 1 and isinstance(rest[0], For):
             memo = dict(self.memo)
             plan = self._serial_plan(rest[0])
@@ -203,7 +207,7 @@ class Loops(Lanes):
             if plan is not None and plan.assume and _only_within(first, plan.assume[0][0]):
                 self._versions(s, *plan.assume[0])
                 return
-        for inner in s.stmts:
+        for inner in stmts:
             self.statement(inner)
 
     def _serial_plan(self, s: For) -> Plan | None:

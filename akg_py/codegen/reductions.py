@@ -47,15 +47,11 @@ class _Part:
 
 def emit_reduction(loops: Loops, s: For) -> bool:
     """Emit `s` as a reduction over lanes if it is one; False leaves it to the caller."""
-    parts = _find_parts(loops, s)
-    if parts is None:
+    found = _qualify(loops, s)
+    if found is None:
         return False
-    width = _lane_count(loops, s, parts)
+    parts, width = found
     extent = loops.constant_extent(s)
-    if width == 1 and any(p.condition is not None or not p.folds for p in parts):
-        return False
-    if (extent or bounds(s.extent)[1]) < (2 * width if width > 1 else ACCUMULATORS):
-        return False
     if extent is None:  # with nothing to add, the element may not even exist
         total = loops.extent_value(s)
         some, after = loops.b.block("some"), loops.b.block("none")
@@ -70,6 +66,24 @@ def emit_reduction(loops: Loops, s: For) -> bool:
 
 
 # ---------------------------------------------------------------- what qualifies
+
+
+def is_reduction(loops: Loops, s: For) -> bool:
+    """Whether `emit_reduction` takes `s`, over lanes."""
+    found = _qualify(loops, s)
+    return found is not None and found[1] > 1
+
+
+def _qualify(loops: Loops, s: For) -> tuple[list[_Part], int] | None:
+    """The parts of a reduction and its lanes."""
+    parts = _find_parts(loops, s)
+    if parts is None:
+        return None
+    width = _lane_count(loops, s, parts)
+    if width == 1 and any(p.condition is not None or not p.folds for p in parts):
+        return None
+    extent = loops.constant_extent(s) or bounds(s.extent)[1]
+    return None if extent < (2 * width if width > 1 else ACCUMULATORS) else (parts, width)
 
 
 def _find_parts(loops: Loops, s: For) -> list[_Part] | None:
