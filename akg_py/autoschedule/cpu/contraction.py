@@ -214,7 +214,7 @@ def tile_product(s: Schedule, name: str, tiles: ProductTiles | None = None) -> s
     same = dict(zip(stage.op.axis, target.op.axis, strict=True))  # axes of the consumer
     outer = [same[a] for a in p.rest]
     inner_m, inner_n = same[p.m], same[p.n]
-    if tiles.block_rows:
+    if tiles.block_rows and (tiles.block_rows < p.m.extent or out != name):
         block, inner_m = target.split(inner_m, factor=tiles.block_rows)
         outer.append(block)
     if tiles.block_columns:
