@@ -208,7 +208,8 @@ class Operator:
         """Names that search-space formulas may use.
 
         Extents go by their names; a shape gives `rows` (product of all extents but the last),
-        `cols` and `elements`; a dtype gives `<name>_bytes`.
+        `cols` and `elements`; a dtype gives `<name>_bytes`; a choice gives `<name>_<value>`, which
+        is 1 for the value it has and 0 for the others.
         """
         sizes: dict[str, Any] = {}
         for a in self.attributes:
@@ -217,6 +218,8 @@ class Operator:
                 sizes[a.name] = value
             elif a.kind == "dtype":
                 sizes[f"{a.name}_bytes"] = dtypes.size_bytes(value)
+            elif a.kind == "choice":
+                sizes |= {f"{a.name}_{x}": int(x == value) for x in a.choices}
             elif a.kind == "shape":
                 sizes |= {
                     "rows": math.prod(value[:-1]),

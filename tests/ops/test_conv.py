@@ -9,6 +9,7 @@ import pytest
 
 from akg_py import build, dtypes, ops, te
 from akg_py.errors import ExpressionError
+from akg_py.library import task
 from tests.comparison import assert_exact
 from tests.ops import windows
 
@@ -112,6 +113,53 @@ def test_random_values_and_a_fused_tail() -> None:
     wanted = windows.conv2d(x.astype("float64"), w.astype("float64"), {"padding": 1})
     wanted = np.maximum(wanted + b.reshape(1, -1, 1, 1), 0)
     np.testing.assert_allclose(kernel(x, w, b), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_convolutions_that_meet(layout: str) -> None:
+    """Two convolutions of one image added up, then a third of that sum, each with its own loops."""
+    order = (0, 2, 3, 1) if layout == "NHWC" else (0, 1, 2, 3)
+    turn = (2, 3, 1, 0) if layout == "NHWC" else (0, 1, 2, 3)
+    shapes = [(1, 8, 9, 7), (16, 8, 3, 3), (16, 8, 1, 1), (9, 16, 3, 3)]
+    tensors = [
+        te.placeholder(tuple(s[i] for i in (turn if n else order)), name=f"t{n}")
+        for n, s in enumerate(shapes)
+    ]
+    x, first, second, third = tensors
+    a = ops.conv2d(x, first, padding=1, layout=layout)
+    b = ops.conv2d(x, second, layout=layout)
+    total = te.compute(a.shape, lambda *i: te.maximum(a(*i) + b(*i), 0.0), name="total")
+    result = ops.conv2d(total, third, padding=1, layout=layout)
+    rng = np.random.default_rng(8)
+    values = [integers(t.shape, "float32", rng) for t in tensors]
+    kernel = build(te.create_schedule(result.op), [*tensors, result])
+    wide = [v.astype(np.float64) for v in values]
+    attributes = {"layout": layout, "padding": 1}
+    middle = windows.conv2d(wide[0], wide[1], attributes)
+    middle = np.maximum(middle + windows.conv2d(wide[0], wide[2], {"layout": layout}), 0)
+    wanted = windows.conv2d(middle, wide[3], attributes).astype(np.float32)
+    assert_exact(kernel(*values), wanted)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv2d:c=5,h=9,w=11,oc=50,kh=3,kw=3,padding=1,dtype=float32",
+        "conv2d:n=2,c=6,h=7,w=8,oc=9,kh=1,kw=1,dtype=float32",
+        "conv2d:c=8,h=9,w=8,oc=32,kh=3,kw=3,stride=2,groups=2,layout=NHWC,dtype=float16",
+        "conv2d:c=0,h=4,w=4,oc=4,kh=3,kw=3,dtype=float32",
+    ],
+)
+def test_configs_of_the_shipped_schedule(text: str) -> None:
+    job = task(text, "cpu")
+    inputs, (output,) = job.workload.inputs, job.workload.outputs
+    rng = np.random.default_rng(9)
+    values = {t: integers(t.shape, t.dtype, rng) for t in inputs}
+    wanted = te.evaluate(output, values)
+    rows = rng.integers(0, len(job.space), 6)
+    for config in (job.default, *(job.space.config_at(int(row)) for row in rows)):
+        kernel = build(job.apply(config), [*inputs, output])
+        assert_exact(kernel(*values.values()), wanted)
 
 
 def test_nan_infinity_and_zeros_of_the_border() -> None:

@@ -29,6 +29,7 @@ def complete_cpu(s: Schedule, untouched: bool) -> None:
         if (
             stage.attach is not None
             or stage.is_output
+            or stage.relations
             or stage.op.reduce_axis
             or len(stage.outputs) > 1
         ):

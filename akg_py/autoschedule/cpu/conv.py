@@ -11,6 +11,7 @@ a small buffer to the output, on the way through what is left to compute of each
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from akg_py import dtypes
 from akg_py.autoschedule.cpu.windows import Convolution, find_convolution
@@ -26,20 +27,52 @@ TASKS = 4  # blocks of rows from which on they are dealt to threads; else channe
 SHARED = 8  # output channels of one input from which on they fill lanes
 
 
+@dataclass(frozen=True, slots=True)
+class ConvolutionTiles:
+    """Sizes of a convolution's loops.
+
+    Attributes:
+        lanes: what runs in vector lanes: output "channels", or "pixels" (of windows of one element
+            in images whose columns are innermost; `columns` then counts pixels of all rows, and
+            `rows`, `block_rows` and `deal` have no part in it).
+        channels, rows, columns: of a register tile.
+        block_rows: output rows, whole tiles, that are computed for all channels before the next.
+        deal: what threads take: blocks of "rows", or blocks of "channels" too.
+    """
+
+    lanes: str
+    channels: int
+    rows: int
+    columns: int
+    block_rows: int
+    deal: str
+
+
 def schedule_convolutions(s: Schedule) -> None:
     """Place every convolution of an untouched schedule with what is computed of its elements."""
     for name in [stage.name for stage in s.stages]:
-        c = find_convolution(s.state.stage(name))
-        if c is None or 0 in [a.extent for a in (*c.stage.op.axis, *c.stage.op.reduce_axis)]:
-            continue
-        if c.is_pointwise and not c.channel_is_last and _sums_in_place(c.stage):
-            _Pixels(s, c).place()
-        elif c.group >= SHARED:
-            _Channels(s, c).place()
-        elif c.channel_is_last:
-            _LastChannels(s, c).place()
-        else:
-            _Columns(s, c).place()
+        tile_convolution(s, name)
+
+
+def tile_convolution(s: Schedule, name: str, tiles: ConvolutionTiles | None = None) -> None:
+    """Schedule the stage `name`, if it is a convolution, with the stages around it.
+
+    Args:
+        tiles: the host's registers and caches decide unless given. Depthwise convolutions have
+            fixed ones.
+    """
+    c = find_convolution(s.state.stage(name))
+    if c is None or 0 in [a.extent for a in (*c.stage.op.axis, *c.stage.op.reduce_axis)]:
+        return
+    wants_pixels = tiles is None or tiles.lanes == "pixels"
+    if wants_pixels and c.is_pointwise and not c.channel_is_last and _sums_in_place(c.stage):
+        _Pixels(s, c).place(tiles)
+    elif c.group >= SHARED:
+        _Channels(s, c).place(tiles)
+    elif c.channel_is_last:
+        _LastChannels(s, c).place()
+    else:
+        _Columns(s, c).place()
 
 
 def _sums_in_place(stage: StageState) -> bool:
@@ -107,6 +140,8 @@ class _Tiles:
             return
         if len(producer.outputs) > 1 or len(s.state.consumers(producer)) > 1:
             return
+        if producer.relations or producer.marks:  # it has loops of its own already
+            return
         stage = s[producer.name]
         stage.vectorize(producer.op.axis[-1])
         pixel = producer.op.axis[-1].extent * dtypes.size_bytes(producer.outputs[0].dtype)
@@ -121,22 +156,18 @@ class _Tiles:
 class _Channels(_Tiles):
     """Output channels in lanes, pixels broadcast."""
 
-    def place(self) -> None:
+    def place(self, tiles: ConvolutionTiles | None) -> None:
         c, out = self.c, self.s[self.root]
-        rows, columns, vectors = self._tile()
-        block = vectors * self.lanes
-        row_block = self.row_block(BLOCK_BYTES, rows)
-        images = math.prod(a.extent for a in self.others)
-        by_rows = images * -(-self.height // row_block) >= TASKS
-
+        t = tiles or self._tiles()
+        by_rows = t.deal == "rows"
         channels, channel = [], self.channel
         if c.group < channel.extent:
             part, channel = out.split(channel, factor=c.group)
             channels.append(part)
-        outer, lane = out.split(channel, factor=block)
+        outer, lane = out.split(channel, factor=t.channels)
         channels.append(outer)
-        column, tile_column = out.split(self.columns, factor=columns)
-        task, row, tile_rows = self.split_rows(row_block, rows)
+        column, tile_column = out.split(self.columns, factor=t.columns)
+        task, row, tile_rows = self.split_rows(t.block_rows, t.rows)
         pixels = [*tile_rows, tile_column]
         tile = [*pixels, lane] if self.c.channel_is_last else [lane, *pixels]
         out.reorder(*self.others, *task, *channels, *row, column, *tile)
@@ -149,11 +180,12 @@ class _Channels(_Tiles):
             out.vectorize(lane)
         self.place_sums(column)
         self._order_sums()
-        self._pack_weight(block, None if by_rows or images > 1 else at)
+        once = not by_rows and math.prod(a.extent for a in (*self.others, *task)) == 1
+        self._pack_weight(t.channels, at if once else None)
         self.place_image(at if by_rows else None)
 
-    def _tile(self) -> tuple[int, int, int]:
-        """Rows, columns and vectors of channels of a tile: those with the shortest sums."""
+    def _tiles(self) -> ConvolutionTiles:
+        """Tiles with the shortest sums, blocks of rows for the second cache."""
         pixels = self.registers - 3
         if self._pitch() % 4096 == 0:
             pixels = 7  # more would push each other out of the first cache
@@ -176,7 +208,11 @@ class _Channels(_Tiles):
                 for deep, m in _parts(vectors, v).items()
             ) * (self.height // rows)
 
-        return min(found, key=cycles)
+        rows, columns, vectors = min(found, key=cycles)
+        block = self.row_block(BLOCK_BYTES, rows)
+        tasks = math.prod(a.extent for a in self.others) * -(-self.height // block)
+        deal = "rows" if tasks >= TASKS else "channels"
+        return ConvolutionTiles("channels", vectors * self.lanes, rows, columns, block, deal)
 
     def _pitch(self) -> int:
         """Bytes between neighbouring pixels of an image that is read as it is."""
@@ -230,12 +266,15 @@ class _Pixels:
         self.out, self.c = s[c.stage.name], c
         self.lanes = host().vector_bytes // dtypes.size_bytes(c.stage.op.body[0].dtype)
 
-    def place(self) -> None:
+    def place(self, tiles: ConvolutionTiles | None) -> None:
         out, c = self.out, self.c
         out.reorder(*c.others, c.channel, *c.pixels, *c.stage.op.reduce_axis)
         pixel = out.fuse(*c.pixels)
-        channels, vectors = self._tile(c.channel.extent, pixel.extent)
-        block, lane = out.split(pixel, factor=vectors * self.lanes)
+        if tiles is None:
+            channels, columns = self._tile(c.channel.extent, pixel.extent)
+        else:
+            channels, columns = tiles.channels, tiles.columns
+        block, lane = out.split(pixel, factor=columns)
         channel, tile_channel = out.split(c.channel, factor=channels)
         out.reorder(*c.others, block, channel, *c.stage.op.reduce_axis, tile_channel, lane)
         blocks = math.prod(a.extent for a in (*c.others, block))
@@ -244,7 +283,7 @@ class _Pixels:
         out.vectorize(lane)
 
     def _tile(self, channels: int, pixels: int) -> tuple[int, int]:
-        """Output channels and vectors of pixels of a tile: those with the shortest step in sum."""
+        """Output channels and pixels of a tile: those with the shortest sums."""
         cells = host().registers * 7 // 8
         vectors = -(-pixels // self.lanes)
         found = [(min(cells // v, 14, channels), v) for v in (4, 3, 2, 1) if v <= max(vectors, 1)]
@@ -258,7 +297,8 @@ class _Pixels:
                 for v, n in columns.items()
             )
 
-        return min(found, key=cycles)
+        best, deep = min(found, key=cycles)
+        return best, deep * self.lanes
 
 
 def _parts(extent: int, factor: int) -> dict[int, int]:
@@ -348,6 +388,8 @@ def _follows(consumer: StageState, producer: StageState) -> bool:
         not op.reduce_axis
         and len(consumer.outputs) == 1
         and consumer.attach is None
+        and not consumer.relations
+        and not consumer.marks
         and op.shape == producer.op.shape
         and all(i is a for x in own for i, a in zip(x.indices, op.axis, strict=True))
     )
