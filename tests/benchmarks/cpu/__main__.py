@@ -47,6 +47,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--write", action="store_true", help="write results/cpu_<class>.md")
     given = parser.parse_args()
+    if given.write and given.match:
+        parser.error("--write takes whole classes, not --match")
     if given.classes is None or len(given.classes) > 1:
         names = given.classes or CLASSES
         rest = [a for a in sys.argv[1:] if a not in (*CLASSES, "--class")]

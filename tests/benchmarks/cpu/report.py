@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shlex
 import statistics
 import sys
 import time
@@ -87,7 +88,7 @@ class Report:
         return f"Other processes used {share:.0%} of the processors ({verdict}); {wall:.0f} s."
 
     def _page(self) -> str:
-        command = "python -m tests.benchmarks.cpu " + " ".join(sys.argv[1:])
+        command = f"python -m tests.benchmarks.cpu {shlex.join(sys.argv[1:])}"
         versions = ", ".join(f"{p} {v}" for p in PEERS if (v := _version(p)))
         lines = [
             f"# {self.title}",
@@ -98,7 +99,7 @@ class Report:
             f"{versions}; {blas_line()}.",
         ]
         if self.figures:
-            lines += ["", "| what | measured | at most | |", "|---|---|---|---|"]
+            lines += ["", "| what | measured | bar: at most | |", "|---|---|---|---|"]
             return "\n".join([*lines, *(f.line for f in self.figures), ""])
         lines += [
             "",
