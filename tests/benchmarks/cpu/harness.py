@@ -13,7 +13,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -210,8 +209,7 @@ def _compare(name: str, got: Array, want: Array, case: Case) -> None:
 
 
 def _measure(case: Case, count: int, seconds: float) -> Row:
-    global _limited_to
-    _limited_to = 0  # making the case may have loaded a library or set its threads
+    limit_peers(count)
     picked = [c for c in case.candidates if not c.thread_counts or count in c.thread_counts]
     runs = {c.name: (c.run, count) for c in picked}
     if count > 1:
@@ -227,12 +225,12 @@ def interleaved(
     """Seconds of each run in every round; all take their turn in each round.
 
     Args:
-        runs: name -> (what to run, its threads).
+        runs: name -> (what to run, threads of akg_py in it).
         seconds: of the whole, about.
     """
     batches, total = {}, 0.0
     for name, (run, count) in runs.items():
-        with thread_limit(count):
+        with threads(count):
             run()
             start = time.perf_counter()
             run()
@@ -246,7 +244,7 @@ def interleaved(
     samples: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, (run, count) in runs.items():
-            with thread_limit(count):
+            with threads(count):
                 if waits:
                     _wait_for_idle_threads()
                 if batches[name] > 1 or waits:
@@ -268,24 +266,17 @@ def _wait_for_idle_threads() -> None:
             return
 
 
-@contextmanager
-def thread_limit(count: int) -> Iterator[None]:
-    """Give everyone `count` threads: akg_py, numpy's BLAS, torch and tvm when they are loaded."""
-    global _limited_to
-    if _limited_to != count:
-        torch, tvm = sys.modules.get("torch"), sys.modules.get("tvm")
-        if torch is not None:
-            torch.set_num_threads(count)
-        if tvm is not None:
-            tvm.get_global_func("runtime.config_threadpool")(1, count)
-        for library in _blas():
-            library.set_num_threads(count)
-        _limited_to = count
-    with threads(count):
-        yield
+def limit_peers(count: int) -> None:
+    """Give numpy's BLAS, and torch and tvm when they are loaded, `count` threads."""
+    torch, tvm = sys.modules.get("torch"), sys.modules.get("tvm")
+    if torch is not None:
+        torch.set_num_threads(count)
+    if tvm is not None:
+        tvm.get_global_func("runtime.config_threadpool")(1, count)
+    for library in _blas():
+        library.set_num_threads(count)
 
 
-_limited_to = 0
 _libraries: list[Any] | None = None
 
 
