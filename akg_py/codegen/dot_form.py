@@ -25,6 +25,7 @@ from akg_py.ir.expr import (
     const,
     free_vars,
     is_index,
+    is_zero,
     linear_combination,
     loads,
     maximum,
@@ -249,11 +250,14 @@ class _Flip:
         self.alias = alias
         self.before: dict[int, list[Stmt]] = {}
         self.allocs: dict[int, list[Buffer]] = {}
+        self.instead: dict[int, Stmt] = {}
         for n, dot in enumerate(dots):
             self._add_sums(dot, n)
 
     def of(self, s: Stmt) -> Stmt:
         """`s` rewritten."""
+        if id(s) in self.instead:
+            return self.instead[id(s)]
         match s:
             case Alloc() if s.buffer is self.old:
                 new: Stmt = Alloc(self.new, self.of(s.body), s.origin)
@@ -286,25 +290,29 @@ class _Flip:
         )
         self.before.setdefault(id(dot.path[at]), []).append(_sum_rows(dot, rows, sums))
         self.allocs.setdefault(id(dot.path[at]), []).append(sums)
-        load = Load(sums, tuple(f.var for f in rows), sums.dtype)
-        old = Load(buffer, dot.store.indices, buffer.dtype)
-        value = binary("-", old, binary("*", load, const(self.offset, sums.dtype)))
-        start: Stmt = replace(dot.store, values=(value,))
-        for f in reversed(dot.data):
-            start = replace(f, body=start)
-        self.before.setdefault(id(dot.path[dot.reduce]), []).append(_renamed(start))
+        taken = binary("*", Load(sums, tuple(f.var for f in rows), sums.dtype), const(-self.offset))
+        zero = _zeroes(dot) if at < dot.reduce else None
+        if isinstance(zero, For):
+            self.instead[id(zero)] = _start(dot, taken)
+            return
+        start = _start(dot, binary("+", Load(buffer, dot.store.indices, buffer.dtype), taken))
+        if isinstance(zero, If):
+            self.instead[id(zero)] = replace(zero, body=_start(dot, taken), orelse=start)
+        else:
+            self.before.setdefault(id(dot.path[dot.reduce]), []).append(start)
 
     def _place(self, dot: _Dot) -> tuple[int, list[For]]:
         """Where to sum: outside of loops that repeat the sums; and the loops left around them."""
         best, outer = dot.reduce, []
         passed: list[For] = []
-        used = [*dot.other.indices, *(f.extent for f in dot.nest)]
+        data = {f.var for f in dot.data}
+        summed = [f for f in dot.nest if f.var not in data or _moves(dot.other, f.var)]
+        used = [*dot.other.indices, *(f.extent for f in summed)]
         root = self._root(dot.other.source)
         for at in range(dot.reduce - 1, -1, -1):
             s = dot.path[at]
             if isinstance(s, For):
-                writes = (b for x in walk_stmts(s.body) if isinstance(x, Store) for b in x.buffers)
-                if any(self._root(b) == root for b in writes):
+                if self._writes(s.body, root):
                     break
                 if any(s.var in free_vars(e) for e in used):
                     passed = [s, *passed]
@@ -313,14 +321,51 @@ class _Flip:
                         break
                 else:
                     best, outer = at, passed
-            elif not isinstance(s, (Seq, Alloc)) or (
-                isinstance(s, Alloc) and s.buffer is dot.other.source
-            ):
+            elif isinstance(s, Seq):
+                before = s.stmts[: next(n for n, x in enumerate(s.stmts) if x is dot.path[at + 1])]
+                if best == at + 1 and not any(self._writes(x, root) for x in before):
+                    best = at
+            elif not isinstance(s, Alloc) or s.buffer is dot.other.source:
                 break
         return best, outer
 
+    def _writes(self, s: Stmt, root: int) -> bool:
+        return any(
+            self._root(b) == root for x in walk_stmts(s) if isinstance(x, Store) for b in x.buffers
+        )
+
     def _root(self, buffer: object) -> int:
         return self.alias.get(id(buffer), id(buffer))
+
+
+def _zeroes(dot: _Dot) -> Stmt | None:
+    """The statement just before the sum that clears what it adds to, perhaps under a condition."""
+    around = dot.path[dot.reduce - 1]
+    if not isinstance(around, Seq):
+        return None
+    at = next(n for n, s in enumerate(around.stmts) if s is dot.path[dot.reduce])
+    found = around.stmts[at - 1] if at else None
+    nest = found.body if isinstance(found, If) and found.orelse is None else found
+    if not isinstance(nest, For):
+        return None
+    loops = _perfect_nest(nest)
+    clear = loops[-1].body
+    if not isinstance(clear, Store) or clear.buffers != dot.store.buffers:
+        return None
+    if len(loops) != len(dot.data) or not is_zero(clear.values[0]):
+        return None
+    mapping: dict[Var, Expr] = {f.var: g.var for f, g in zip(loops, dot.data, strict=True)}
+    alike = all(same(f.extent, g.extent) for f, g in zip(loops, dot.data, strict=True))
+    indices = tuple(substitute(e, mapping) for e in clear.indices)
+    return found if alike and all(map(same, indices, dot.store.indices)) else None
+
+
+def _start(dot: _Dot, value: Expr) -> Stmt:
+    """What the sum adds to becomes `value`."""
+    body: Stmt = replace(dot.store, values=(value,))
+    for f in reversed(dot.data):
+        body = replace(f, body=body)
+    return _renamed(body)
 
 
 def _moves(load: Load, var: Var) -> bool:

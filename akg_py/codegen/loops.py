@@ -195,17 +195,21 @@ class Loops(Lanes):
             del self.lane_masks[f.var]
 
     def _sequence(self, s: Seq) -> None:
-        """Statements in order; an initialisation shares the versions of the loop it belongs to."""
+        """Statements in order; what starts and ends a tile shares the versions of its loop."""
         stmts = s.stmts
         if self.lanes == 1:
             stmts = join_loops(stmts, self.alias, lambda joined: is_reduction(self, joined))
-        first, *rest = stmts
-        if self.lanes == 1 and len(rest) == 1 and isinstance(rest[0], For):
+        for inner in stmts if self.lanes == 1 and len(stmts) > 1 else ():
+            if not isinstance(inner, For):
+                continue
             memo = dict(self.memo)
-            plan = self._serial_plan(rest[0])
+            plan = self._serial_plan(inner)
             self.memo = memo
-            if plan is not None and plan.assume and _only_within(first, plan.assume[0][0]):
-                self._versions(s, *plan.assume[0])
+            if plan is None or not plan.assume:
+                continue
+            tile, size = plan.assume[0]
+            if all(_only_within(other, tile) for other in stmts if other is not inner):
+                self._versions(replace(s, stmts=stmts), tile, size)
                 return
         for inner in stmts:
             self.statement(inner)

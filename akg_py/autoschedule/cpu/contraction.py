@@ -21,7 +21,8 @@ from akg_py.te.schedule import Schedule
 from akg_py.te.stage import StageState
 from akg_py.te.tensor import IterVar, Tensor
 
-BLOCK_K_BYTES = 2048  # of a column of B between two visits of a register tile
+BLOCK_K_BYTES = 2048  # of a column of B between two visits of a register tile;
+GROUPED_K_BYTES = 4096  # with dot instructions, which pass over it several times as fast
 BLOCK_ROWS = 96  # rows of A that stay in the second cache
 ROW_SHIFT = (64, 16)  # copied rows start 16 elements apart modulo 64, in different cache sets
 BLOCK_BYTES = 256 << 10  # of a product that waits for its consumer
@@ -138,11 +139,11 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     M, N, K = p.m.extent, p.n.extent, p.k.extent
     lanes = host().vector_bytes // 4
     groups = p.group > 1 and M >= GROUPED_ROWS
-    rows, width = _register_tile(M, _ceildiv(N, lanes), _ceildiv(K, p.group if groups else 1))
+    rows, width = _register_tile(M, _ceildiv(N, lanes), K)
     columns = width * lanes
     is_converted = not groups and dtypes.size_bytes(p.a.dtype) == 2
     size = 4 if is_converted else dtypes.size_bytes(p.b.dtype)
-    block_k = _even_k(K, BLOCK_K_BYTES // size)
+    block_k = _even_k(K, (GROUPED_K_BYTES if groups else BLOCK_K_BYTES) // size)
     by_columns = M < 2 * BLOCK_ROWS and 4 * columns <= N
     block_rows = 0 if by_columns else _even(M, rows, BLOCK_ROWS)
     block_columns = 0
@@ -246,6 +247,8 @@ def _inner_loops(
     panel, n_inner = stage.split(n, factor=tiles.columns)
     m_outer, m_inner = stage.split(m, factor=tiles.rows)
     order, chunk = [panel, m_outer], p.k
+    if p.group > 1 and tiles.pack == "first":  # short sums: rows of C are best stored in a run
+        order.reverse()
     if tiles.block_k < p.k.extent or _copies_rows(p, tiles):
         k_outer, chunk = stage.split(p.k, factor=tiles.block_k)
         order.insert(0, k_outer)
