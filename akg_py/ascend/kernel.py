@@ -18,7 +18,7 @@ from akg_py.ascend.device import Device
 from akg_py.ascend.emit import emit_program
 from akg_py.ascend.program import Program
 from akg_py.ascend.select import select_instructions
-from akg_py.codegen.arguments import prepare
+from akg_py.codegen.arguments import Signature
 from akg_py.cost_types import Cost
 from akg_py.errors import ExpressionError, PerformanceWarning
 from akg_py.ir.stmt import Buffer, Func
@@ -47,6 +47,7 @@ class AscendKernel:
         self.func = func
         self.schedule = schedule
         self.inplace = dict(inplace or {})
+        self._signature = Signature(func.params, func.outputs, inplace)
         selection = select_instructions(func)
         self.scalar_stages = tuple(selection.scalar_stages)
         if self.scalar_stages:
@@ -60,19 +61,22 @@ class AscendKernel:
             )
         self.program: Program = emit_program(func, selection, device)
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """Run on the modelled memories of the device.
+
+        Args:
+            out: the outputs, when only inputs are passed: an array, or one of each output.
 
         Raises:
             ExpressionError: an argument has the wrong shape, dtype or kind, or overlaps an output.
         """
-        ready = prepare(self.func.params, self.func.outputs, arrays, self.inplace)
+        ready = self._signature.prepare(arrays, out)
         values.execute(self.program, [*ready.arrays, *self._workspaces()])
         return ready.finish()
 
-    def bind(self, *arrays: Any) -> Callable[[], Any]:
+    def bind(self, *arrays: Any, out: Any = None) -> Callable[[], Any]:
         """The call on these arrays, for repeated runs."""
-        return lambda: self(*arrays)
+        return lambda: self(*arrays, out=out)
 
     def _workspaces(self) -> list[np.ndarray[Any, Any]]:
         return [
@@ -105,7 +109,7 @@ class AscendKernel:
         """
         if not arrays:
             return check.check(self.program)
-        ready = prepare(self.func.params, self.func.outputs, arrays, self.inplace)
+        ready = self._signature.prepare(arrays)
         faults = check.check(self.program, [*ready.arrays, *self._workspaces()])
         ready.finish()
         return faults

@@ -1,30 +1,33 @@
 """Kernels of the host processor: a compiled Func that takes numpy arrays.
 
 In: a Func at level "loops"; out: `CpuKernel`. Machine code comes from `emitter` and `objects`,
-arguments are checked by `arguments`, and parallel loops run on `threads`. The GIL is released
-while a kernel runs.
+arguments are checked by `arguments`, and parallel loops run on `threads`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import math
 import time
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from akg_py.codegen import objects, threads
-from akg_py.codegen.arguments import Array, address_of, prepare
+from akg_py.codegen.addresses import Array, address_of
+from akg_py.codegen.allocator import ALIGN
+from akg_py.codegen.arguments import Signature
 from akg_py.codegen.emitter import Emitted, emit_func
 from akg_py.codegen.numba_host import jit_of
 from akg_py.codegen.numba_source import source_of
 from akg_py.cost_types import Cost
-from akg_py.ir.stmt import Buffer, Func
+from akg_py.ir.expr import Const
+from akg_py.ir.stmt import Alloc, Buffer, For, Func, If, Intrinsic, Seq, Stmt
 
-_ALIGN = 64
 _BATCHES = 7
+_BRIEF = 4096  # element operations: a few microseconds, less than taking the GIL back may cost
 
 
 class Compiled:
@@ -33,36 +36,56 @@ class Compiled:
     Attributes:
         emitted: the LLVM IR and what it needs.
         loaded: the object in this process.
+        function: the C entry; it releases the GIL unless it is certain to return at once.
     """
 
-    def __init__(self, emitted: Emitted, count: int) -> None:
+    def __init__(self, emitted: Emitted, func: Func) -> None:
         self.emitted = emitted
         self.loaded = objects.load(emitted.text)
         self.address = self.loaded.address(emitted.name)
-        self._function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (count + 2))(self.address)
+        brief = not emitted.is_parallel and iterations(func.body) <= _BRIEF
+        prototype = ctypes.PYFUNCTYPE if brief else ctypes.CFUNCTYPE
+        types = [ctypes.c_void_p] * (len(func.params) + 2)
+        self.function = prototype(None, *types)(self.address)
+        self.is_plain = not emitted.is_parallel and not emitted.workspace_bytes
         self._spare: list[tuple[int, Array]] = []
 
-    def run(self, addresses: list[int]) -> None:
+    def run(self, addresses: Sequence[Any]) -> None:
         """Run on the addresses of all parameters."""
-        emitted = self.emitted
-        if not emitted.is_parallel and not emitted.workspace_bytes:
-            self._function(*addresses, None, None)
+        if self.is_plain:
+            self.function(*addresses, None, None)
             return
+        emitted = self.emitted
         hands = threads.thread_count() if emitted.is_parallel else 1
         size = emitted.workspace_bytes + hands * emitted.thread_bytes
-        space = self._take(size) if size else None
-        start = None if space is None else -(-address_of(space) // _ALIGN) * _ALIGN
-        self._function(*addresses, start, threads.team(hands))
-        if space is not None:
-            self._spare.append((size, space))
-
-    def _take(self, size: int) -> Array:
-        """A workspace that no other call is using."""
-        try:
+        if not size:
+            self.function(*addresses, None, threads.team(hands))
+            return
+        try:  # a workspace that no other call is using
             held, space = self._spare.pop()
         except IndexError:
             held = -1
-        return space if held >= size else np.empty(size + _ALIGN, np.uint8)
+        if held < size:
+            held, space = size, np.empty(size + ALIGN, np.uint8)
+        start = -(-address_of(space) // ALIGN) * ALIGN
+        self.function(*addresses, start, threads.team(hands))
+        self._spare.append((held, space))
+
+
+def iterations(s: Stmt) -> float:
+    """A bound on the Stores that `s` executes."""
+    match s:
+        case Seq():
+            return sum(map(iterations, s.stmts))
+        case For():
+            extent = s.extent.value if isinstance(s.extent, Const) else math.inf
+            body = iterations(s.body)
+            return extent * body if extent and body else 0
+        case If():
+            return iterations(s.body) + (0 if s.orelse is None else iterations(s.orelse))
+        case Alloc() | Intrinsic():
+            return iterations(s.body)
+    return 1
 
 
 def compile_func(func: Func, *, inplace: Mapping[Buffer, Buffer] | None = None) -> Compiled:
@@ -71,14 +94,14 @@ def compile_func(func: Func, *, inplace: Mapping[Buffer, Buffer] | None = None) 
     Args:
         inplace: output -> input that may be the same array.
     """
-    return Compiled(emit_func(func, inplace), len(func.params))
+    return Compiled(emit_func(func, inplace), func)
 
 
 class CpuKernel:
     """A compiled Func.
 
-    `kernel(a, b, c)` writes the outputs in place; `c = kernel(a, b)` allocates and returns
-    them, a tuple when there are several.
+    `kernel(a, b, c)` writes the outputs in place, and so does `kernel(a, b, out=c)`, which also
+    returns them; `c = kernel(a, b)` allocates and returns them, a tuple when there are several.
 
     Attributes:
         func: the loop IR it was made from.
@@ -92,35 +115,44 @@ class CpuKernel:
         self.schedule = schedule
         self.inplace = dict(inplace or {})
         self.compiled = compile_func(func, inplace=self.inplace)
+        self._signature = Signature(func.params, func.outputs, self.inplace)
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """Run.
+
+        Args:
+            out: the outputs, when only inputs are passed: an array, or one of each output.
 
         Raises:
             ExpressionError: an argument has the wrong shape, dtype or kind, or overlaps an output.
         """
-        ready = prepare(self.func.params, self.func.outputs, arrays, self.inplace)
+        addresses = self._signature.addresses(arrays) if out is None else None
+        if addresses is not None:
+            self.compiled.run(addresses)
+            return None
+        ready = self._signature.prepare(arrays, out)
         self.compiled.run(ready.addresses)
         return ready.finish()
 
-    def bind(self, *arrays: Any) -> Callable[[], Any]:
+    def bind(self, *arrays: Any, out: Any = None) -> Callable[[], Any]:
         """The call on these arrays with the checks done now; for repeated calls.
 
         Outputs that were left out are allocated once: every call returns the same arrays.
         """
-        params, outputs = self.func.params, self.func.outputs
-        ready = prepare(params, outputs, arrays, self.inplace)
-        taken = ready.arrays
-        if ready.allocated is not None:
-            written = {id(b) for b in outputs}
-            taken = [a for p, a in zip(params, taken, strict=True) if id(p) not in written]
-        copies = [(a, b) for a, b in zip(taken, arrays, strict=True) if a is not b]
-        run, finish, addresses = self.compiled.run, ready.finish, ready.addresses
+        ready = self._signature.prepare(arrays, out)
+        compiled, finish = self.compiled, ready.finish
+        pairs = zip(ready.arrays, ready.given, strict=True)
+        copies = [(copy, array) for copy, array in pairs if copy is not array]
+        addresses = [ctypes.c_void_p(address) for address in ready.addresses]
+        if compiled.is_plain and ready.result is None and not copies:
+            call = functools.partial(compiled.function, *addresses, None, None)
+            call.owners = (compiled, ready)  # type: ignore[attr-defined]  # kept alive
+            return call
 
         def bound() -> Any:
             for copy, array in copies:
                 copy[...] = array
-            run(addresses)
+            compiled.run(addresses)
             return finish()
 
         return bound
@@ -164,7 +196,7 @@ class CpuKernel:
         """The machine code, for reading."""
         return objects.assembly_of(self.compiled.emitted.text)
 
-    @cached_property
+    @functools.cached_property
     def jit(self) -> Any:
         """A function that numba code can call with one array per parameter; nothing is checked."""
         return jit_of(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -13,10 +14,11 @@ import numpy as np
 import pytest
 
 from akg_py.codegen import objects
-from akg_py.codegen.arguments import prepare
-from akg_py.codegen.host import CpuKernel, compile_func
+from akg_py.codegen.arguments import Signature
+from akg_py.codegen.host import CpuKernel, compile_func, iterations
 from akg_py.errors import ExpressionError
-from akg_py.ir.stmt import Func, Store
+from akg_py.ir.expr import const
+from akg_py.ir.stmt import For, Func, If, Seq, Store
 from tests.codegen.funcs import at, axis, buffer, func, loop, put
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +58,80 @@ def test_several_outputs_are_a_tuple() -> None:
     c, b = CpuKernel(f)(a)
     np.testing.assert_array_equal(b, a + 1)
     np.testing.assert_array_equal(c, a + 2)
+
+
+def test_out(data: tuple[np.ndarray[Any, Any], ...]) -> None:
+    a, b, c = data
+    kernel = CpuKernel(add())
+    assert kernel(a, b, out=c) is c
+    np.testing.assert_array_equal(c, a + b)
+    wide = np.zeros((6, 20), np.float32)
+    view = wide[:, ::2]
+    assert kernel(a, b, out=(view,)) == (view,)
+    np.testing.assert_array_equal(view, a + b)
+    bound = kernel.bind(a, b, out=c)
+    a[:] = 2
+    assert bound() is c
+    np.testing.assert_array_equal(c, b + 2)
+    for given, message, hint in (
+        ((a, b, c), "beside out= the kernel takes its 2 inputs (A, B), not 3", "once"),
+        ((a,), "not 1", "once"),
+    ):
+        with pytest.raises(ExpressionError) as caught:
+            kernel(*given, out=c)
+        assert message in str(caught.value) and hint in caught.value.hint
+    for out, message in (
+        ((c, c), "out= is 2 arrays, the kernel has 1 outputs (C)"),
+        (3, "C needs an array float32[6, 10], not int"),
+        (a, "overlaps the argument A"),
+        (c.astype(np.float64), "C needs float32[6, 10], not float64[6, 10]"),
+    ):
+        with pytest.raises(ExpressionError) as caught:
+            kernel(a, b, out=out)
+        assert message in str(caught.value)
+
+
+def test_out_of_several_outputs() -> None:
+    A, B, C = (buffer(n, (5,)) for n in "ABC")
+    i = axis("i", 5)
+    f = func([A, B, C], [C, B], loop(i, 5, Store((B, C), (i,), (at(A, i) + 1.0, at(A, i) + 2.0))))
+    kernel, a = CpuKernel(f), np.arange(5, dtype=np.float32)
+    c, b = np.zeros(5, np.float32), np.zeros(5, np.float32)
+    found = kernel(a, out=(c, b))
+    assert found[0] is c and found[1] is b
+    np.testing.assert_array_equal(b, a + 1)
+    np.testing.assert_array_equal(c, a + 2)
+    with pytest.raises(ExpressionError, match=r"out= is ndarray, the kernel has 2 outputs"):
+        kernel(a, out=c)
+    with pytest.raises(ExpressionError, match="the output B overlaps the argument C"):
+        kernel(a, out=(c, c))
+
+
+def test_read_only_and_unusual_inputs(data: tuple[np.ndarray[Any, Any], ...]) -> None:
+    a, b, _ = data
+    kernel, expected = CpuKernel(add()), a + b
+    frozen = a.copy()
+    frozen.flags.writeable = False
+    stretched = np.broadcast_to(a[:1], (6, 10))
+    swapped = np.moveaxis(np.stack([a, a], axis=-1), -1, 0)[1]
+    record = np.zeros((6, 10), [("x", np.int8), ("y", np.float32)])
+    record["y"] = a
+    for given in (frozen, swapped, record["y"], a[::-1][::-1], np.require(a, None, "F")):
+        np.testing.assert_array_equal(kernel(given, b), expected)
+        np.testing.assert_array_equal(kernel.bind(given, b)(), expected)
+    np.testing.assert_array_equal(kernel(stretched, b), a[:1] + b)
+    assert np.array_equal(frozen, a)
+
+
+def test_short_kernels_keep_the_gil_and_long_ones_do_not() -> None:
+    i, j = axis("i", 0), axis("j", 5)
+    A = buffer("A", (9,))
+    body = loop(j, 5, put(A, (j,), const(1.0)))
+    assert iterations(loop(i, 7, body)) == 35
+    assert iterations(Seq((body, If(i < 3, body, body)))) == 15
+    assert iterations(loop(i, 0, body)) == 0
+    assert iterations(For(i, j * 2, "serial", body)) == math.inf
+    assert iterations(For(i, j * 2, "serial", loop(j, 0, body))) == 0
 
 
 def test_views_are_copied_in_and_back(data: tuple[np.ndarray[Any, Any], ...]) -> None:
@@ -159,10 +235,10 @@ def test_zero_sized_arrays() -> None:
 def test_prepare_is_plain() -> None:
     f = add((2, 2), "bfloat16")
     a = np.ones((2, 2), ml_dtypes.bfloat16)
-    ready = prepare(f.params, f.outputs, [a, a])
+    ready = Signature(f.params, f.outputs).prepare([a, a])
     assert ready.arrays[0] is a and ready.arrays[2].dtype == a.dtype
     with pytest.raises(ExpressionError, match="A needs bfloat16"):
-        prepare(f.params, f.outputs, [np.ones((2, 2), np.float16), a])
+        Signature(f.params, f.outputs).prepare([np.ones((2, 2), np.float16), a])
 
 
 # ---------------------------------------------------------------- cache
