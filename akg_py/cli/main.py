@@ -10,7 +10,7 @@ import click
 
 from akg_py.errors import AkgError
 
-_COMMANDS = {"targets": "listing", "ops": "listing", "tune": "tune", "db": "db"}
+_COMMANDS = {"targets": "listing", "ops": "listing", "tune": "tune", "db": "db", "cache": "cache"}
 
 
 class _Group(click.Group):

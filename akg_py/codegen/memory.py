@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba.core import caching, cgutils, types
 from numba.extending import intrinsic
 
-from akg_py.codegen.objects import cache_dir
+from akg_py.codegen.cache import cache_dir, mark_used
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _ENGINE = (
@@ -51,7 +51,9 @@ class _EngineLocator(caching.UserProvidedCacheLocator):
     def __init__(self, py_func: Any, py_file: str) -> None:
         inherited: Any = super().__init__
         inherited(py_func, py_file)
-        self._cache_path = str(cache_dir() / "readers" / engine_stamp()[:16])
+        folder = cache_dir() / "readers" / engine_stamp()[:16]
+        self._cache_path = str(folder)
+        mark_used(folder)
 
     def get_source_stamp(self) -> str:
         return engine_stamp()

@@ -1,9 +1,7 @@
 """Object code of LLVM IR: compiled once, kept on disk, loaded in half a millisecond.
 
 In: IR text; out: addresses of functions. The key is the digest of the text, EMITTER_VERSION, LLVM
-and the processor; an entry carries a checksum, is written to a temporary name and moved into
-place, so that processes share the folder and a damaged entry is only compiled again. Nothing here
-imports numba.
+and the processor; `cache` keeps the bytes. Nothing here imports numba.
 """
 
 from __future__ import annotations
@@ -14,19 +12,16 @@ import functools
 import hashlib
 import os
 import sys
-import tempfile
 import threading
 import weakref
-from pathlib import Path
 from typing import Any
 
+from akg_py.codegen.cache import read_entry, write_entry
 from akg_py.codegen.emitter import EMITTER_VERSION
 from akg_py.codegen.math import LIBRARY
 from akg_py.codegen.target import host
 from akg_py.errors import InternalError
 
-_CHECKSUM_BYTES = 32
-_MAGIC = b"akg1"
 _LIBM = [
     *LIBRARY,
     "floorf",
@@ -62,20 +57,6 @@ class Loaded:
         if not found:
             raise InternalError(f"the object has no function {name}")
         return found
-
-
-def cache_dir() -> Path:
-    """Where objects are kept: $AKG_PY_CACHE, or the platform's folder for caches of this user."""
-    given = os.environ.get("AKG_PY_CACHE")
-    if given:
-        return Path(given)
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "akg_py"
 
 
 def digest_of(text: str) -> str:
@@ -115,42 +96,6 @@ def forget() -> None:
     """Drop the in-memory table; code that kernels hold stays."""
     with _lock:
         _loaded.clear()
-
-
-# ---------------------------------------------------------------- disk
-
-
-def _entry(digest: str) -> Path:
-    return cache_dir() / digest[:2] / f"{digest}.o"
-
-
-def read_entry(digest: str) -> bytes | None:
-    """Object bytes of a key, or None when there are none or they are damaged."""
-    try:
-        raw = _entry(digest).read_bytes()
-    except OSError:
-        return None
-    head = len(_MAGIC) + _CHECKSUM_BYTES
-    data = raw[head:]
-    if raw[: len(_MAGIC)] != _MAGIC or hashlib.sha256(data).digest() != raw[len(_MAGIC) : head]:
-        return None
-    return data
-
-
-def write_entry(digest: str, data: bytes) -> None:
-    """Keep object bytes; a folder that can't be written is no error."""
-    path = _entry(digest)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + hashlib.sha256(data).digest() + data)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
-    except OSError:
-        return
 
 
 # ---------------------------------------------------------------- LLVM

@@ -1,27 +1,20 @@
-"""Calls of kernels: arguments, their errors, in-place outputs, the object cache."""
+"""Calls of kernels: arguments, their errors, in-place outputs."""
 
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from akg_py.codegen import objects
 from akg_py.codegen.arguments import Signature
-from akg_py.codegen.host import CpuKernel, compile_func, iterations
+from akg_py.codegen.host import CpuKernel, iterations
 from akg_py.errors import ExpressionError
 from akg_py.ir.expr import const
 from akg_py.ir.stmt import For, Func, If, Seq, Store
 from tests.codegen.funcs import at, axis, buffer, func, loop, put
-
-ROOT = Path(__file__).parents[2]
 
 
 def add(shape: tuple[int, int] = (6, 10), dtype: str = "float32", name: str = "add") -> Func:
@@ -239,85 +232,6 @@ def test_prepare_is_plain() -> None:
     assert ready.arrays[0] is a and ready.arrays[2].dtype == a.dtype
     with pytest.raises(ExpressionError, match="A needs bfloat16"):
         Signature(f.params, f.outputs).prepare([np.ones((2, 2), np.float16), a])
-
-
-# ---------------------------------------------------------------- cache
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("AKG_PY_CACHE", str(tmp_path))
-    objects.forget()
-    return tmp_path
-
-
-def entries(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.o"))
-
-
-def test_cache_is_filled_and_used(folder: Path) -> None:
-    f = add(name="cached")
-    assert not compile_func(f).loaded.from_cache
-    assert len(entries(folder)) == 1
-    objects.forget()
-    assert compile_func(f).loaded.from_cache
-    first = compile_func(f)
-    assert first.loaded is compile_func(f).loaded
-
-
-@pytest.mark.parametrize("damage", [b"", b"akg1", b"garbage" * 100, None])
-def test_damaged_entry_is_compiled_again(folder: Path, damage: bytes | None) -> None:
-    f = add(name="damaged")
-    compile_func(f)
-    (path,) = entries(folder)
-    good = path.read_bytes()
-    path.write_bytes(good[:-20] + bytes(20) if damage is None else damage)
-    objects.forget()
-    kernel = CpuKernel(f)
-    assert not kernel.compiled.loaded.from_cache
-    a = np.ones((6, 10), np.float32)
-    np.testing.assert_array_equal(kernel(a, a), a + a)
-    assert path.read_bytes() == good
-
-
-def test_unwritable_cache_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    monkeypatch.setenv("AKG_PY_CACHE", str(blocked))
-    objects.forget()
-    a = np.ones((6, 10), np.float32)
-    np.testing.assert_array_equal(CpuKernel(add(name="blocked"))(a, a), a + a)
-
-
-PROGRAM = """
-import sys
-import numpy as np
-from tests.codegen.test_host import add
-from akg_py.codegen.host import CpuKernel
-kernel = CpuKernel(add(name="shared"))
-a = np.ones((6, 10), np.float32)
-assert (kernel(a, a) == 2).all()
-assert "numba" not in sys.modules
-print(kernel.compiled.loaded.from_cache)
-"""
-
-
-def test_two_processes_share_the_cache(folder: Path) -> None:
-    environment = {**os.environ, "AKG_PY_CACHE": str(folder), "PYTHONPATH": str(ROOT)}
-    run = [sys.executable, "-c", PROGRAM]
-    both = [
-        subprocess.Popen(run, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    for process in both:
-        process.communicate()
-        assert process.returncode == 0
-    assert len(entries(folder)) == 2  # the kernel and the thread pool
-    assert not list(folder.rglob(".new-*"))
-    third = subprocess.run(
-        run, env=environment, cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert third.stdout.strip() == "True"
 
 
 def test_kernel_text() -> None:
