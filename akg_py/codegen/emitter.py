@@ -24,8 +24,6 @@ from akg_py.codegen.widen import widen_copies, widen_products
 from akg_py.errors import InternalError
 from akg_py.ir.stmt import Buffer, Func
 
-EMITTER_VERSION = 2
-
 
 @dataclass(frozen=True)
 class Emitted:

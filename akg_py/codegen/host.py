@@ -11,20 +11,22 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from akg_py.codegen import objects, threads
+from akg_py.codegen import objects, target, threads
 from akg_py.codegen.addresses import Array, address_of
 from akg_py.codegen.allocator import ALIGN
 from akg_py.codegen.arguments import Signature
-from akg_py.codegen.emitter import Emitted, emit_func
-from akg_py.codegen.numba_host import jit_of
-from akg_py.codegen.numba_source import source_of
+from akg_py.codegen.fingerprint import SOURCES, digest_func, digest_sources
 from akg_py.cost_types import Cost
 from akg_py.ir.expr import Const
 from akg_py.ir.stmt import Alloc, Buffer, For, Func, If, Intrinsic, Seq, Stmt
+
+if TYPE_CHECKING:
+    from akg_py.codegen.emitter import Emitted
 
 _BATCHES = 7
 _BRIEF = 4096  # element operations: a few microseconds, less than taking the GIL back may cost
@@ -34,30 +36,54 @@ class Compiled:
     """Machine code of a Func, called with addresses.
 
     Attributes:
-        emitted: the LLVM IR and what it needs.
         loaded: the object in this process.
         function: the C entry; it releases the GIL unless it is certain to return at once.
+        workspace_bytes, thread_bytes: what it needs beside its arguments, and for each thread.
     """
 
-    def __init__(self, emitted: Emitted, func: Func) -> None:
-        self.emitted = emitted
-        self.loaded = objects.load(emitted.text)
-        self.address = self.loaded.address(emitted.name)
-        brief = not emitted.is_parallel and iterations(func.body) <= _BRIEF
+    def __init__(self, func: Func, inplace: Mapping[Buffer, Buffer]) -> None:
+        self._func, self._inplace, self._processor = func, inplace, target.host()
+        digest = digest_func(func, inplace, self._processor, objects.llvm_version())
+        if digest is None:
+            self.loaded = objects.load(self.emitted.text)
+            facts = self._facts()
+        else:
+            self.loaded = objects.load_as(
+                digest,
+                lambda: (self._facts(), self.emitted.text),
+                lambda: digest_sources() == SOURCES,  # nobody edited them since
+            )
+            facts = self.loaded.facts
+        self.workspace_bytes = int(facts["workspace_bytes"])
+        self.thread_bytes = int(facts["thread_bytes"])
+        self.is_parallel = bool(facts["is_parallel"])
+        self.address = self.loaded.address(facts["name"])
+        brief = not self.is_parallel and iterations(func.body) <= _BRIEF
         prototype = ctypes.PYFUNCTYPE if brief else ctypes.CFUNCTYPE
         types = [ctypes.c_void_p] * (len(func.params) + 2)
         self.function = prototype(None, *types)(self.address)
-        self.is_plain = not emitted.is_parallel and not emitted.workspace_bytes
+        self.is_plain = not self.is_parallel and not self.workspace_bytes
         self._spare: list[tuple[int, Array]] = []
+
+    @functools.cached_property
+    def emitted(self) -> Emitted:
+        """The LLVM IR; a kernel from the cache emits it when it is asked for."""
+        from akg_py.codegen.emitter import emit_func
+
+        return emit_func(self._func, self._inplace, self._processor)
+
+    def _facts(self) -> dict[str, Any]:
+        facts = asdict(self.emitted)
+        del facts["text"]
+        return facts
 
     def run(self, addresses: Sequence[Any]) -> None:
         """Run on the addresses of all parameters."""
         if self.is_plain:
             self.function(*addresses, None, None)
             return
-        emitted = self.emitted
-        hands = threads.thread_count() if emitted.is_parallel else 1
-        size = emitted.workspace_bytes + hands * emitted.thread_bytes
+        hands = threads.thread_count() if self.is_parallel else 1
+        size = self.workspace_bytes + hands * self.thread_bytes
         if not size:
             self.function(*addresses, None, threads.team(hands))
             return
@@ -94,7 +120,7 @@ def compile_func(func: Func, *, inplace: Mapping[Buffer, Buffer] | None = None) 
     Args:
         inplace: output -> input that may be the same array.
     """
-    return Compiled(emit_func(func, inplace), func)
+    return Compiled(func, inplace or {})
 
 
 class CpuKernel:
@@ -184,6 +210,8 @@ class CpuKernel:
     @property
     def source(self) -> str:
         """The loop nest as readable Python that numba compiles; see `numba_source`."""
+        from akg_py.codegen.numba_source import source_of
+
         return source_of(self.func)
 
     @property
@@ -199,6 +227,8 @@ class CpuKernel:
     @functools.cached_property
     def jit(self) -> Any:
         """A function that numba code can call with one array per parameter; nothing is checked."""
+        from akg_py.codegen.numba_host import jit_of
+
         return jit_of(self)
 
     def __repr__(self) -> str:

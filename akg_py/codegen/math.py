@@ -1,7 +1,7 @@
 """Math functions on floats and doubles, by name: rounding is an instruction, the rest is inline.
 
 `call` takes operands in the compute type and gives the unrounded result. What can't be reduced
-inline goes to LIBRARY lane by lane, in double precision.
+inline goes to the C library (see `objects`) lane by lane, in double precision.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ _ROUNDING = {
     "abs": "fabs",
     "sqrt": "sqrt",
 }
-#: functions of the C library that generated code may call
-LIBRARY = ("sin", "cos", "tan", "fmod", "fmodf", "fma", "fmaf")
 
 
 def call(b: Builder, name: str, args: list[Val]) -> Val:

@@ -1,7 +1,8 @@
 """Object code of LLVM IR: compiled once, kept on disk, loaded in half a millisecond.
 
-In: IR text; out: addresses of functions. The key is the digest of the text, EMITTER_VERSION, LLVM
-and the processor; `cache` keeps the bytes. Nothing here imports numba.
+In: a key and how to make the code, or IR text; out: addresses of functions, and the facts that were
+kept beside the object. The key of a text is the digest of it, EMITTER_VERSION, LLVM and the
+processor; `cache` keeps the bytes. Nothing here imports numba.
 """
 
 from __future__ import annotations
@@ -10,20 +11,28 @@ import ctypes
 import ctypes.util
 import functools
 import hashlib
+import json
 import os
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from akg_py.codegen.cache import read_entry, write_entry
-from akg_py.codegen.emitter import EMITTER_VERSION
-from akg_py.codegen.math import LIBRARY
 from akg_py.codegen.target import host
 from akg_py.errors import InternalError
 
-_LIBM = [
-    *LIBRARY,
+EMITTER_VERSION = 3  # of what becomes of a text: raise it when passes or options change
+#: functions of the C library that generated code may call
+_LIBRARY = [
+    "sin",
+    "cos",
+    "tan",
+    "fmod",
+    "fmodf",
+    "fma",
+    "fmaf",
     "floorf",
     "ceilf",
     "truncf",
@@ -41,11 +50,16 @@ _loaded: weakref.WeakValueDictionary[str, Loaded] = weakref.WeakValueDictionary(
 
 
 class Loaded:
-    """Machine code in this process; it stays for as long as the object does."""
+    """Machine code in this process; it stays for as long as the object does.
 
-    def __init__(self, engine: Any, digest: str, from_cache: bool) -> None:
+    Attributes:
+        facts: what its maker kept beside it.
+        from_cache: whether it was on disk.
+    """
+
+    def __init__(self, engine: Any, facts: dict[str, Any], from_cache: bool) -> None:
         self.engine = engine
-        self.digest = digest
+        self.facts = facts
         self.from_cache = from_cache
 
     def keep_forever(self) -> None:
@@ -59,27 +73,48 @@ class Loaded:
         return found
 
 
-def digest_of(text: str) -> str:
-    """The key of IR text for this processor."""
+def llvm_version() -> str:
+    """What compiles: its version, and that of the way it is used."""
     import llvmlite
 
+    return f"{EMITTER_VERSION} {llvmlite.__version__}"
+
+
+def digest_of(text: str) -> str:
+    """The key of IR text for this processor."""
     cpu = host()
-    parts = (text, str(EMITTER_VERSION), llvmlite.__version__, cpu.name, cpu.features)
+    parts = (text, llvm_version(), cpu.name, cpu.features)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def load(text: str) -> Loaded:
     """The machine code of `text`, from memory, from disk, or compiled now."""
-    digest = digest_of(text)
+    return load_as(digest_of(text), lambda: ({}, text))
+
+
+def load_as(
+    digest: str,
+    make: Callable[[], tuple[dict[str, Any], str]],
+    is_current: Callable[[], bool] = lambda: True,
+) -> Loaded:
+    """The machine code under a key: from memory, from disk, or made now.
+
+    Args:
+        make: gives facts to keep, as JSON data, and IR text to compile.
+        is_current: whether what was made belongs under the key, asked before it is written.
+    """
     with _lock:
         found = _loaded.get(digest)
         if found is None:
             data = read_entry(digest)
             from_cache = data is not None
             if data is None:
-                data = compile_object(text)
-                write_entry(digest, data)
-            found = _loaded[digest] = _link(data, digest, from_cache)
+                facts, text = make()
+                data = json.dumps(facts).encode() + b"\n" + compile_object(text)
+                if is_current():
+                    write_entry(digest, data)
+            head, _, code = data.partition(b"\n")
+            found = _loaded[digest] = Loaded(_link(code), json.loads(head), from_cache)
     return found
 
 
@@ -112,7 +147,7 @@ def _prepare() -> Any:
         if sys.platform != "win32"
         else ctypes.cdll.msvcrt
     )
-    for name in _LIBM:
+    for name in _LIBRARY:
         try:
             address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
         except AttributeError:
@@ -161,9 +196,9 @@ def assembly_of(text: str) -> str:
     return str(_machine(_prepare()).emit_assembly(module))
 
 
-def _link(data: bytes, digest: str, from_cache: bool) -> Loaded:
+def _link(code: bytes) -> Any:
     llvm = _prepare()
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(llvm))
-    engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    return Loaded(engine, digest, from_cache)
+    return engine

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from akg_py import dtypes
-from akg_py.codegen import emitter, target
+from akg_py.codegen import target
 from akg_py.codegen.host import CpuKernel
 from akg_py.ir.evaluate import apply_binary, apply_call
 from akg_py.ir.expr import MATH_FUNCTIONS, Binary, Call, binary
@@ -310,7 +310,7 @@ def test_16_bit_floats(name: str, dtype: str) -> None:
 def test_other_processors(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a fused multiply-add and a scaling instruction the error grows by one ulp at most."""
     plain = dataclasses.replace(target.host(), vector_bytes=16, has_fma=False, has_scale=False)
-    monkeypatch.setattr(emitter, "host", lambda: plain)
+    monkeypatch.setattr(target, "host", lambda: plain)
     wide = dtype == "float64"
     x = wide_samples("exp", 500 if name == "erf" else 3000)[0] if wide else samples(20_000)
     args = pairs(x) if name in TWO_ARGUMENTS else [x]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from akg_py import dtypes
-from akg_py.codegen import emitter, target
+from akg_py.codegen import target
 from akg_py.codegen.host import CpuKernel
 from akg_py.ir.expr import Call, Const, Expr, Select, Unary, binary, cast, const, logical
 from tests.codegen.funcs import assert_same, at, axis, buffer, check, func, loop, put
@@ -199,7 +199,7 @@ def test_other_processors(vector_bytes: int, monkeypatch: pytest.MonkeyPatch) ->
     plain = dataclasses.replace(
         target.host(), vector_bytes=vector_bytes, has_fma=False, has_half=False, has_scale=False
     )
-    monkeypatch.setattr(emitter, "host", lambda: plain)
+    monkeypatch.setattr(target, "host", lambda: plain)
     for dtype in ("float16", "bfloat16", "float32"):
         for op in ("+", "*", "/", "<"):
             run_binary(op, dtype, "vector")
