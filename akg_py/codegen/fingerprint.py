@@ -62,7 +62,7 @@ def digest_func(
 
 def _describe(x: Any, out: list[str], numbers: dict[int, int]) -> None:
     """Append the text of `x`; a node that was seen before is its number."""
-    kind = type(x)
+    kind: Any = type(x)
     if kind is str:
         out.append(f"'{x}'")
     elif kind is int or kind is bool or x is None:
@@ -84,7 +84,7 @@ def _describe(x: Any, out: list[str], numbers: dict[int, int]) -> None:
 
 
 @functools.cache
-def _fields(kind: Any) -> tuple[str, ...]:
+def _fields(kind: type) -> tuple[str, ...]:
     """Names of the fields that matter; a TypeError for what isn't a node."""
     if not kind.__module__.startswith("akg_py.ir."):
         raise TypeError(f"{kind} is no node of loop IR")
