@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -11,12 +16,14 @@ import pytest
 from akg_py import dtypes
 from akg_py.codegen.host import CpuKernel
 from akg_py.codegen.numba_source import function_of
+from akg_py.codegen.threads import threads
 from akg_py.ir.expr import Call, Select, Unary, binary, cast, const, logical
 from akg_py.ir.interpret import interpret
 from akg_py.ir.stmt import Alloc, Func, If, Seq
 from tests.codegen.funcs import assert_same, at, axis, buffer, func, loop, put, random_array
 from tests.codegen.test_loops import argmax_store, matmul
 
+ROOT = Path(__file__).parents[2]
 PLAIN = ["float32", "float64", "int32", "int8", "uint16", "bool"]
 NARROW = ("float16", "bfloat16")
 
@@ -164,3 +171,89 @@ def test_jit_with_math_and_workspace() -> None:
     kernel.jit(a, out)
     np.testing.assert_array_equal(out, kernel(a))
     assert dtypes.is_float("float32")
+
+
+def team(count: int = 24, length: int = 40) -> Func:
+    """B[o] = reversed(A[o]) + 1 through a workspace of each thread."""
+    A, B, T = buffer("A", (count, length)), buffer("B", (count, length)), buffer("T", (9000,))
+    o, i, j = axis("o", count), axis("i", length), axis("j", length)
+    first = loop(i, length, put(T, (i,), at(A, o, i) + 1.0))
+    second = loop(j, length, put(B, (o, j), at(T, length - 1 - j)))
+    return func([A, B], [B], loop(o, count, Alloc(T, Seq((first, second))), "parallel"))
+
+
+def test_jit_runs_on_the_pool() -> None:
+    kernel = CpuKernel(team())
+    inner = kernel.jit
+
+    @numba.njit(nogil=True)  # type: ignore[misc]
+    def many(a: Any, out: Any) -> None:
+        for n in range(len(a)):
+            inner(a[n], out[n])
+
+    @numba.njit(parallel=True)  # type: ignore[misc]
+    def spread(a: Any, out: Any) -> None:
+        for n in numba.prange(len(a)):
+            inner(a[n], out[n])
+
+    a = np.random.default_rng(0).standard_normal((30, 24, 40)).astype(np.float32)
+    expected = a[:, :, ::-1] + np.float32(1)
+    for hands in (1, 2, 3, 50):
+        with threads(hands):
+            for run in (many, spread):
+                out = np.zeros_like(a)
+                run(a, out)
+                np.testing.assert_array_equal(out, expected)
+
+    failures: list[int] = []
+
+    def work(n: int) -> None:
+        out = np.zeros_like(a)
+        for _ in range(20):
+            many(a + np.float32(n), out)
+            if not np.array_equal(out, (a + np.float32(n))[:, :, ::-1] + np.float32(1)):
+                failures.append(n)
+
+    with threads(4):
+        crew = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for t in crew:
+            t.start()
+        for t in crew:
+            t.join()
+    assert not failures
+
+
+CACHED = """
+import sys
+import numba, numpy as np
+from akg_py.codegen.host import CpuKernel
+from akg_py.codegen.threads import threads
+from tests.codegen.test_numba import team
+
+inner = CpuKernel(team()).jit
+
+@numba.njit(cache=True)
+def user(a, out):
+    inner(a, out)
+
+if __name__ == "__main__":
+    a = np.arange(24 * 40, dtype=np.float32).reshape(24, 40)
+    for hands in (1, 3):
+        out = np.zeros_like(a)
+        with threads(hands):
+            user(a, out)
+        assert (out == a[:, ::-1] + 1).all()
+    print(sum(user.stats.cache_hits.values()))
+"""
+
+
+def test_jit_in_functions_that_numba_caches(tmp_path: Path) -> None:
+    """The pool is found by name: its address is another one in the next process."""
+    script = tmp_path / "user.py"
+    script.write_text(CACHED)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
+    for hits in ("0", "1"):
+        done = subprocess.run(
+            [sys.executable, str(script)], env=environment, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stdout.strip()) == (0, hits), done.stderr
