@@ -7,7 +7,6 @@ place.
 
 from __future__ import annotations
 
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,6 +17,7 @@ from akg_py.ascend import isa
 from akg_py.ascend.device import Device
 from akg_py.ascend.program import Phase, Program
 from akg_py.ascend.table import Table, table_of
+from akg_py.codegen.threads import processors
 from akg_py.errors import InternalError
 
 PACK_BYTES = 1 << 19
@@ -79,7 +79,7 @@ def core_memory(device: Device) -> CoreMemory:
 def pool() -> ThreadPoolExecutor:
     """The process's worker threads."""
     if not _pool:
-        _pool.append(ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), "akg-core"))
+        _pool.append(ThreadPoolExecutor(max(1, processors() - 1), "akg-core"))
     return _pool[0]
 
 
@@ -158,7 +158,7 @@ def _run_phase(
             if result[0]:
                 failures.append((core, result))
 
-    workers = min(threads or (os.cpu_count() or 1), phase.cores)
+    workers = min(threads or processors(), phase.cores)
     others = [pool().submit(work) for _ in range(workers - 1)]
     work()
     for other in others:

@@ -84,7 +84,7 @@ def tune(
     find_target(target)
     entries, complete = _read_all(what)
     count = f"{len(entries)} workload{'s' if len(entries) != 1 else ''}"
-    jobs = workers or default_workers(target)
+    jobs = workers or default_workers()
     click.echo(
         f"tuning {count} for {target}: up to {trials} trials each, "
         f"{minutes:g} minutes in all, {jobs} workers",

@@ -11,16 +11,15 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from akg_py.codegen import objects, target, threads
+from akg_py.codegen import objects, threads
 from akg_py.codegen.addresses import Array, address_of
 from akg_py.codegen.allocator import ALIGN
 from akg_py.codegen.arguments import Signature
-from akg_py.codegen.fingerprint import SOURCES, digest_func, digest_sources
+from akg_py.codegen.code import Code
 from akg_py.cost_types import Cost
 from akg_py.ir.expr import Const
 from akg_py.ir.stmt import Alloc, Buffer, For, Func, If, Intrinsic, Seq, Stmt
@@ -41,19 +40,10 @@ class Compiled:
         workspace_bytes, thread_bytes: what it needs beside its arguments, and for each thread.
     """
 
-    def __init__(self, func: Func, inplace: Mapping[Buffer, Buffer]) -> None:
-        self._func, self._inplace, self._processor = func, inplace, target.host()
-        digest = digest_func(func, inplace, self._processor, objects.llvm_version())
-        if digest is None:
-            self.loaded = objects.load(self.emitted.text)
-            facts = self._facts()
-        else:
-            self.loaded = objects.load_as(
-                digest,
-                lambda: (self._facts(), self.emitted.text),
-                lambda: digest_sources() == SOURCES,  # nobody edited them since
-            )
-            facts = self.loaded.facts
+    def __init__(self, func: Func, inplace: Mapping[Buffer, Buffer] | None = None) -> None:
+        self._code = Code(func, inplace)
+        self.loaded = self._code.load()
+        facts = self.loaded.facts
         self.workspace_bytes = int(facts["workspace_bytes"])
         self.thread_bytes = int(facts["thread_bytes"])
         self.is_parallel = bool(facts["is_parallel"])
@@ -65,17 +55,10 @@ class Compiled:
         self.is_plain = not self.is_parallel and not self.workspace_bytes
         self._spare: list[tuple[int, Array]] = []
 
-    @functools.cached_property
+    @property
     def emitted(self) -> Emitted:
         """The LLVM IR; a kernel from the cache emits it when it is asked for."""
-        from akg_py.codegen.emitter import emit_func
-
-        return emit_func(self._func, self._inplace, self._processor)
-
-    def _facts(self) -> dict[str, Any]:
-        facts = asdict(self.emitted)
-        del facts["text"]
-        return facts
+        return self._code.emitted
 
     def run(self, addresses: Sequence[Any]) -> None:
         """Run on the addresses of all parameters."""
@@ -120,7 +103,7 @@ def compile_func(func: Func, *, inplace: Mapping[Buffer, Buffer] | None = None) 
     Args:
         inplace: output -> input that may be the same array.
     """
-    return Compiled(func, inplace or {})
+    return Compiled(func, inplace)
 
 
 class CpuKernel:

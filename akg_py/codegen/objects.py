@@ -109,13 +109,27 @@ def load_as(
             data = read_entry(digest)
             from_cache = data is not None
             if data is None:
-                facts, text = make()
-                data = json.dumps(facts).encode() + b"\n" + compile_object(text)
+                data = _entry(*make())
                 if is_current():
                     write_entry(digest, data)
             head, _, code = data.partition(b"\n")
             found = _loaded[digest] = Loaded(_link(code), json.loads(head), from_cache)
     return found
+
+
+def compile_entry(digest: str, facts: dict[str, Any], text: str) -> int:
+    """Compile IR text into the cache, under a key; for other processes.
+
+    Returns:
+        The bytes of the entry.
+    """
+    data = _entry(facts, text)
+    write_entry(digest, data)
+    return len(data)
+
+
+def _entry(facts: dict[str, Any], text: str) -> bytes:
+    return json.dumps(facts).encode() + b"\n" + compile_object(text)
 
 
 def _after_fork() -> None:

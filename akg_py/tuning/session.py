@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from akg_py import library
+from akg_py.codegen.threads import processors
 from akg_py.errors import AkgError
 from akg_py.tuning import measure
 from akg_py.tuning.database import check_writable
@@ -64,7 +65,7 @@ def tune_list(
         UnsupportedError, DatabaseError: target or database can't be used at all.
         KeyboardInterrupt: the records so far are in the database.
     """
-    workers = workers or default_workers(target)
+    workers = workers or default_workers()
     check_writable(database)
     deadline = time.monotonic() + options.seconds
     results: list[Result] = []
@@ -90,9 +91,9 @@ def tune_list(
     return results
 
 
-def default_workers(target: str) -> int:
-    """One worker per core; only one where times are measured, as others would disturb it."""
-    return (os.cpu_count() or 1) if measure.is_simulated(target) else 1
+def default_workers() -> int:
+    """One worker per processor that this process may use."""
+    return processors()
 
 
 def totals(results: Sequence[Result]) -> Totals:

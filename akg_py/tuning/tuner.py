@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from akg_py import library
+from akg_py.codegen.threads import processors
 from akg_py.cost.space import Config
 from akg_py.errors import AkgError, DatabaseError, SpaceError
 from akg_py.target import Target, find_target
@@ -91,7 +92,8 @@ def tune(
         storage: optuna journal of the trials; by default a file in `<database>.trials/` (in
             memory without a database).
         seed: of the search; equal seeds propose equal configs, whatever the number of workers.
-        workers: processes; by default one per core, and one in all where times are measured.
+        workers: processes; by default one per core. Where times are measured they share the
+            compilation only.
         timeout: seconds for one trial, from the start of its work.
         minutes: limit of the whole search.
         sampler: `ranked` (closed form, then learned), `tpe` or `random` (seeded by the ranking).
@@ -113,8 +115,6 @@ def tune(
     )
     if trials < 1:
         raise SpaceError(f"trials is {trials}", hint="give 1 or more")
-    if workers is None and not measure.is_simulated(task.target.name):
-        workers = 1  # times are measured: trials must not disturb each other
     with open_pool(workers, timeout, executor) as pool:
         return tune_task(task, pool, options, database=database, storage=storage)
 
@@ -127,7 +127,7 @@ def open_pool(
     if executor is not None:
         yield executor
         return
-    pool = WorkerPool(workers or os.cpu_count() or 1, timeout)
+    pool = WorkerPool(workers or processors(), timeout)
     try:
         yield pool
     except BaseException:
@@ -223,15 +223,27 @@ def _run_trials(
             batch = search.ask(options.trials - len(finished))
             if not batch:
                 return
-        jobs = {
-            pool.submit(options.objective, measure.make_job(task, config, options.seed)): (
-                number,
-                config,
-            )
-            for number, config in batch
-        }
-        _collect(task, search, jobs, options, default, details)
+        for group in _groups(task, pool, options, batch):
+            jobs = {pool.submit(options.objective, job): trial for trial, job in group}
+            _collect(task, search, jobs, options, default, details)
         batch = []
+
+
+def _groups(
+    task: library.Task, pool: Executor, options: Options, batch: list[tuple[int, Config]]
+) -> list[list[tuple[tuple[int, Config], measure.Job]]]:
+    """The batch in parts whose jobs may run at the same time.
+
+    Times that are measured must not disturb each other: these trials run one by one, once all
+    workers together have compiled them.
+    """
+    jobs = [(trial, measure.make_job(task, trial[1], options.seed)) for trial in batch]
+    if measure.is_simulated(task.target.name):
+        return [jobs]
+    prepare = getattr(options.objective, "prepare", None)
+    if prepare is not None:
+        wait([pool.submit(prepare, job) for _, job in jobs])  # a failure comes again in its trial
+    return [[one] for one in jobs]
 
 
 def _collect(

@@ -188,8 +188,23 @@ def test_an_operator_of_ones_own(tmp_path):
     ],
 )
 def test_cpu_target(text):
-    record = akg.tune(text, "cpu", trials=4, database=None, workers=1)
+    """Configs are compiled by all workers, then measured one at a time."""
+    jobs = []
+    most = {"prepare": 0, "measure": 0, "verify": 0}
+
+    class Watched(WorkerPool):
+        def submit(self, fn, /, *args, **kwargs):
+            running = [name for name, future in jobs if not future.done()]
+            assert "measure" not in running
+            future = super().submit(fn, *args, **kwargs)
+            jobs.append((fn.__name__, future))
+            most[fn.__name__] = max(most[fn.__name__], running.count(fn.__name__) + 1)
+            return future
+
+    with Watched(2) as pool:
+        record = akg.tune(text, "cpu", trials=4, database=None, executor=pool)
     assert record.verified.startswith("full") and record.device == ""
+    assert most["measure"] == 1 and most["prepare"] > 1
 
 
 def test_a_space_without_a_feasible_config_says_why(pool):
