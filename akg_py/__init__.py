@@ -26,6 +26,7 @@ for _name in ("schedules", "search_spaces"):
 
 if TYPE_CHECKING:
     from akg_py import ops, te
+    from akg_py.codegen.threads import threads
     from akg_py.cost_types import Cost
     from akg_py.errors import (
         AkgError,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from akg_py.tuning import tune, tuned
 
 _HOMES = {
+    "akg_py.codegen.threads": ("threads",),
     "akg_py.cost_types": ("Cost",),
     "akg_py.errors": (
         "AkgError",
@@ -83,6 +85,7 @@ __all__ = [
     "ops",
     "task",
     "te",
+    "threads",
     "tune",
     "tuned",
 ]

@@ -113,7 +113,7 @@ def test_shell_commands_exist() -> None:
 
     from akg_py.cli import main
 
-    commands = {"targets", "ops", "tune", "db"}
+    commands = {"targets", "ops", "tune", "db", "cache"}
     for page in PAGES:
         for fence in FENCE.finditer(page.read_text()):
             for line in fence[2].splitlines():
@@ -121,7 +121,7 @@ def test_shell_commands_exist() -> None:
                 if words[:1] != ["akg_py"] or len(words) < 2:
                     continue
                 assert words[1] in commands, f"{page.name}: {line}"
-                path = words[1:3] if words[1] == "db" else words[1:2]
+                path = words[1:3] if words[1] in ("db", "cache") else words[1:2]
                 shown = CliRunner().invoke(main, [*path, "--help"])
                 assert shown.exit_code == 0, f"{page.name}: {line}"
                 for option in (w.split("=")[0] for w in words if w.startswith("-")):
