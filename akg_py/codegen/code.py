@@ -23,14 +23,21 @@ if TYPE_CHECKING:
 
 
 class Code:
-    """What becomes of `func` on this processor.
+    """What becomes of `func`.
 
     Args:
         inplace: output -> input that may be the same array.
+        processor: what to generate for; the host by default.
     """
 
-    def __init__(self, func: Func, inplace: Mapping[Buffer, Buffer] | None = None) -> None:
-        self.func, self.inplace, self.processor = func, dict(inplace or {}), target.host()
+    def __init__(
+        self,
+        func: Func,
+        inplace: Mapping[Buffer, Buffer] | None = None,
+        processor: target.Processor | None = None,
+    ) -> None:
+        self.func, self.inplace = func, dict(inplace or {})
+        self.processor = processor or target.host()
 
     @cached_property
     def digest(self) -> str:

@@ -20,6 +20,7 @@ from akg_py.codegen.addresses import Array, address_of
 from akg_py.codegen.allocator import ALIGN
 from akg_py.codegen.arguments import Signature
 from akg_py.codegen.code import Code
+from akg_py.codegen.target import Processor
 from akg_py.cost_types import Cost
 from akg_py.ir.expr import Const
 from akg_py.ir.stmt import Alloc, Buffer, For, Func, If, Intrinsic, Seq, Stmt
@@ -32,7 +33,11 @@ _BRIEF = 4096  # element operations: a few microseconds, less than taking the GI
 
 
 class Compiled:
-    """Machine code of a Func, called with addresses.
+    """Machine code of a Func, called with addresses; from the cache, or compiled now.
+
+    Args:
+        inplace: output -> input that may be the same array.
+        processor: what to generate for; the host by default.
 
     Attributes:
         loaded: the object in this process.
@@ -40,8 +45,13 @@ class Compiled:
         workspace_bytes, thread_bytes: what it needs beside its arguments, and for each thread.
     """
 
-    def __init__(self, func: Func, inplace: Mapping[Buffer, Buffer] | None = None) -> None:
-        self._code = Code(func, inplace)
+    def __init__(
+        self,
+        func: Func,
+        inplace: Mapping[Buffer, Buffer] | None = None,
+        processor: Processor | None = None,
+    ) -> None:
+        self._code = Code(func, inplace, processor)
         self.loaded = self._code.load()
         facts = self.loaded.facts
         self.workspace_bytes = int(facts["workspace_bytes"])
@@ -97,15 +107,6 @@ def iterations(s: Stmt) -> float:
     return 1
 
 
-def compile_func(func: Func, *, inplace: Mapping[Buffer, Buffer] | None = None) -> Compiled:
-    """Compile `func`, or take its object from the cache.
-
-    Args:
-        inplace: output -> input that may be the same array.
-    """
-    return Compiled(func, inplace)
-
-
 class CpuKernel:
     """A compiled Func.
 
@@ -123,7 +124,7 @@ class CpuKernel:
         self.func = func
         self.schedule = schedule
         self.inplace = dict(inplace or {})
-        self.compiled = compile_func(func, inplace=self.inplace)
+        self.compiled = Compiled(func, self.inplace)
         self._signature = Signature(func.params, func.outputs, self.inplace)
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any:

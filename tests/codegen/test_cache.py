@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from akg_py.cli import main
 from akg_py.codegen import cache, objects
 from akg_py.codegen.cache import cache_info, clear_cache, evict, read_entry, write_entry
-from akg_py.codegen.host import CpuKernel, compile_func
+from akg_py.codegen.host import Compiled, CpuKernel
 from tests.codegen.test_host import add
 
 ROOT = Path(__file__).parents[2]
@@ -37,18 +37,18 @@ def entries(folder: Path) -> list[Path]:
 
 def test_cache_is_filled_and_used(folder: Path) -> None:
     f = add(name="cached")
-    assert not compile_func(f).loaded.from_cache
+    assert not Compiled(f).loaded.from_cache
     assert len(entries(folder)) == 1
     objects.forget()
-    assert compile_func(f).loaded.from_cache
-    first = compile_func(f)
-    assert first.loaded is compile_func(f).loaded
+    assert Compiled(f).loaded.from_cache
+    first = Compiled(f)
+    assert first.loaded is Compiled(f).loaded
 
 
 @pytest.mark.parametrize("damage", [b"", b"akg2", b"garbage" * 100, None])
 def test_damaged_entry_is_compiled_again(folder: Path, damage: bytes | None) -> None:
     f = add(name="damaged")
-    compile_func(f)
+    Compiled(f)
     (path,) = entries(folder)
     good = path.read_bytes()
     path.write_bytes(good[:-20] + bytes(20) if damage is None else damage)

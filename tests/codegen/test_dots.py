@@ -94,8 +94,7 @@ def exact(a: Array, b: Array) -> Array:
 
 def run(func: Func, processor: Processor, *arrays: Array) -> None:
     """Run the code that is generated for `processor`."""
-    compiled = Compiled(emit_func(func, processor=processor), len(arrays))
-    compiled.run([a.ctypes.data for a in arrays])
+    Compiled(func, processor=processor).run([a.ctypes.data for a in arrays])
 
 
 @pytest.mark.parametrize("dtype", SUMS)
