@@ -104,7 +104,8 @@ print(json.dumps({name: build(*graph(name)) for name in NAMES}))
 def child(code: str, cache: str, **names: object) -> object:
     """What a fresh process prints that runs `code` with `names` defined."""
     head = "".join(f"{key} = {value!r}\n" for key, value in {"GRAPHS": GRAPHS, **names}.items())
-    env = os.environ | {"AKG_PY_CACHE": cache}
+    env = os.environ | {"AKG_PY_CACHE": cache, "PYTHONPYCACHEPREFIX": f"{cache}/bytecode"}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
     done = subprocess.run(
         [sys.executable, "-c", head + code], env=env, check=True, stdout=subprocess.PIPE
     )
