@@ -10,6 +10,7 @@ import pytest
 
 import akg_py as akg
 from akg_py import te
+from akg_py.autoschedule import RowChoice, schedule_rows
 from akg_py.codegen.threads import threads
 from akg_py.ops.norm import layer_norm, rms_norm, softmax
 from tests.comparison import assert_within_bound, random_floats
@@ -112,3 +113,23 @@ def test_softmax_of_special_values(change: Callable[[Any], None], n: int) -> Non
         e = np.exp(x - x.max(1, keepdims=True))
         want = e / e.sum(1, keepdims=True)
     np.testing.assert_allclose(full(inputs, out)(x), want, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("tile_rows", [1, 4, 64])
+@pytest.mark.parametrize("inlined", [0, 64])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm"])
+def test_every_choice_has_the_same_values(name: str, inlined: int, tile_rows: int) -> None:
+    inputs, out = row_kernel(name, (70, 1000))
+    s = te.create_schedule(out.op)
+    schedule_rows(s, RowChoice(tile_rows, inlined))
+    kernel = akg.build(s, [*inputs, out], target="cpu", auto=False)
+    rng = np.random.default_rng(1)
+    feeds = [random_floats(t.shape, "float32", rng) for t in inputs]
+    assert_within_bound(same_for_any_thread_count(kernel, feeds), out, feeds)
+
+
+def test_the_shipped_schedule_is_what_completion_makes() -> None:
+    task = akg.task("softmax:shape=512x1024", "cpu")
+    s = te.create_schedule([t.op for t in task.workload.outputs])
+    steps = [str(step) for step in akg.complete(s, "cpu").trace]
+    assert [str(step) for step in task.apply().trace] == steps

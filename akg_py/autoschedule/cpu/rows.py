@@ -8,6 +8,7 @@ to its store. Cheap element-wise stages are inlined instead of stored.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from akg_py.ir.expr import Binary, Call, Expr, Load, Reduce, children, loads
 from akg_py.te.schedule import Schedule
@@ -18,8 +19,23 @@ PARALLEL_POINTS = 1 << 18  # elements below which waking a thread costs more tha
 CHEAP_OPERATIONS = 4  # of an element-wise stage: computing it again beats a store and a load
 
 
-def schedule_rows(s: Schedule) -> None:
+@dataclass(frozen=True, slots=True)
+class RowChoice:
+    """What may be tuned.
+
+    Attributes:
+        tile_rows: rows that a thread takes at once.
+        inlined_operations: element-wise stages of at most so many operations are computed again
+            where they are read, others once into a row of their own.
+    """
+
+    tile_rows: int = 1
+    inlined_operations: int = CHEAP_OPERATIONS
+
+
+def schedule_rows(s: Schedule, choice: RowChoice | None = None) -> None:
     """Place every group of stages that work on the same rows."""
+    choice = choice or RowChoice()
     for name in reversed([stage.name for stage in s.stages]):
         root = s.state.stage(name)
         if not _is_untouched(root):
@@ -27,7 +43,7 @@ def schedule_rows(s: Schedule) -> None:
         rank = len(root.op.axis) - (not root.op.reduce_axis)
         group = _row_group(s.state, root, rank) if rank > 0 else []
         if any(s.state.stage(member).op.reduce_axis for member in group):
-            _place(s, root, group, rank)
+            _place(s, root, group, rank, choice)
 
 
 def _is_untouched(stage: StageState) -> bool:
@@ -60,22 +76,24 @@ def _reads_own_row(consumer: StageState, producer: StageState, rank: int) -> boo
     )
 
 
-def _place(s: Schedule, root: StageState, group: list[str], rank: int) -> None:
+def _place(s: Schedule, root: StageState, group: list[str], rank: int, choice: RowChoice) -> None:
     rows = root.op.axis[:rank]
-    row = s[root.name].fuse(*rows) if rank > 1 else rows[0]
+    row = dealt = s[root.name].fuse(*rows) if rank > 1 else rows[0]
+    if choice.tile_rows > 1:
+        dealt, row = s[root.name].split(row, factor=choice.tile_rows)
     points = math.prod(a.extent for a in root.op.axis)
     for name in reversed(group):
         stage = s.state.stage(name)
         points += math.prod(a.extent for a in (*stage.op.axis, *stage.op.reduce_axis))
-    if points >= PARALLEL_POINTS and row.extent > 1:
-        s[root.name].parallel(row)
+    if points >= PARALLEL_POINTS and dealt.extent > 1:
+        s[root.name].parallel(dealt)
     costs: dict[Tensor, int] = {}  # of inlined stages, in operations
     for name in group:
         stage = s.state.stage(name)
         cost = sum(_operations(e, costs) for e in stage.op.body)
         if not stage.op.reduce_axis and len(stage.outputs) == 1:
             uses = _uses(s.state, stage)
-            if len(stage.op.axis) > rank and (cost <= CHEAP_OPERATIONS or uses == 1):
+            if len(stage.op.axis) > rank and (cost <= choice.inlined_operations or uses == 1):
                 costs[stage.outputs[0]] = cost
                 s[name].compute_inline()
     for name in reversed(group):
