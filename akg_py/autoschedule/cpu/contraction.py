@@ -139,9 +139,9 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     M, N, K = p.m.extent, p.n.extent, p.k.extent
     lanes = host().vector_bytes // 4
     groups = p.group > 1 and M >= GROUPED_ROWS
-    rows, width = _register_tile(M, _ceildiv(N, lanes), K)
+    rows, width = _register_tile(M, _ceildiv(N, lanes), K, groups)
     columns = width * lanes
-    is_converted = not groups and dtypes.size_bytes(p.a.dtype) == 2
+    is_converted = not groups and _is_converted(p.b)
     size = 4 if is_converted else dtypes.size_bytes(p.b.dtype)
     block_k = _even_k(K, (GROUPED_K_BYTES if groups else BLOCK_K_BYTES) // size)
     by_columns = M < 2 * BLOCK_ROWS and 4 * columns <= N
@@ -152,21 +152,27 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     elif is_fused:
         block_columns = max(BLOCK_BYTES // (4 * max(block_rows, 1)) // columns, 1) * columns
     pack = ""
-    is_worth = size * K * N > PACKED_BYTES and M >= PACKED_ROWS and (K > PACKED_K or is_converted)
-    if groups or is_worth:
+    is_worth = (size * K * N > PACKED_BYTES and K > PACKED_K) or is_converted
+    if groups or (is_worth and M >= PACKED_ROWS):
         pack = "panel" if by_columns or p.rest else "first"
     return ProductTiles(rows, columns, block_k, block_rows, block_columns, pack)
 
 
 def _copies_rows(p: Product, tiles: ProductTiles) -> bool:
     """Whether blocks of A are copied too: to convert them once, or to have groups side by side."""
-    if not tiles.pack:
-        return False
-    return p.k_first if p.group > 1 else dtypes.size_bytes(p.a.dtype) == 2
+    return p.k_first if tiles.pack and p.group > 1 else _is_converted(p.a)
 
 
-def _register_tile(M: int, vectors: int, K: int) -> tuple[int, int]:
-    """Rows and vectors of a tile whose accumulators fit the registers."""
+def _is_converted(operand: Tensor) -> bool:
+    """Whether elements are converted before they are multiplied."""
+    return operand.dtype in ("float16", "bfloat16")
+
+
+def _register_tile(M: int, vectors: int, K: int, groups: bool) -> tuple[int, int]:
+    """Rows and vectors of a tile whose accumulators fit the registers.
+
+    Words of groups are best copied in runs of a whole number of vectors of their elements.
+    """
     most, wide = (24, 4) if host().registers >= 32 else (12, 2)
     if M >= MANY_ROWS:  # a short sum spends its time at the tile's edges: high tiles there
         width = min(vectors, 2 if K <= SHORT_K else wide)
@@ -177,7 +183,7 @@ def _register_tile(M: int, vectors: int, K: int) -> tuple[int, int]:
         steps = max(rows * width, rows + width, MIN_CHAINS)
         return _ceildiv(M, rows) * _ceildiv(vectors, width) * steps
 
-    widths = range(min(vectors, most), 0, -1)
+    widths = [w for w in range(min(vectors, most), 0, -1) if not groups or w in (1, 2, 4)]
     return min(((min(M, most // w, HIGHEST_TILE), w) for w in widths), key=work)
 
 
