@@ -80,8 +80,10 @@ def build(
     verify(func, "lower")
     aliases = _aliases(func, args, inplace or {})
     if part.family == "cpu":
+        from akg_py.codegen.fusion import fuse_loops
         from akg_py.codegen.host import CpuKernel
 
+        func = fuse_loops(func, aliases)  # neighbours that share operands
         return CpuKernel(func, schedule=done, inplace=aliases)  # vector code through LLVM
     from akg_py.ascend.device import load_device
     from akg_py.ascend.kernel import AscendKernel

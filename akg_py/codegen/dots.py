@@ -202,7 +202,7 @@ def _group(loops: Loops, s: For, load: Load, size: int) -> Group | None:
 def _first(loops: Loops, s: For, flat: Expr) -> Linear | None:
     """Where a group begins, if the lanes are evenly apart."""
     where = loops.linear(flat - s.var)
-    return where if where.extra is None else None
+    return where if where.extra is None and not where.steps else None
 
 
 def _is_aligned(buffer: Buffer, first: Expr, size: int) -> bool:

@@ -18,6 +18,7 @@ from akg_py.codegen.dot_form import full_groups, mix_signs
 from akg_py.codegen.joins import drop_unit_loops
 from akg_py.codegen.llvm import Builder, Module
 from akg_py.codegen.loops import Loops
+from akg_py.codegen.streams import plan_streams
 from akg_py.codegen.target import Processor, host
 from akg_py.codegen.threads_ir import MAIN_BYTES, THREAD_BYTES
 from akg_py.codegen.widen import widen_copies, widen_products
@@ -63,8 +64,9 @@ def emit_func(
     for n, buffer in enumerate(func.params):
         emitter.pointers[id(buffer)] = f"%p{n}"
         params.append(f"ptr {'' if id(buffer) in shared else 'noalias '}%p{n}")
+    emitter.streams = plan_streams(func, alias, processor)
     emitter.statement(func.body)
-    builder.at.end = "ret void"
+    emitter.finish()
     params += ["ptr noalias %workspace", "ptr %parallel"]
     body = builder.body().replace(MAIN_BYTES, str(emitter.memory.peak))
     body = body.replace(THREAD_BYTES, str(emitter.thread_peak))

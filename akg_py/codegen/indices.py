@@ -1,7 +1,9 @@
 """Index expressions as LLVM IR: sums over 64-bit values, with one coefficient for the lane number.
 
-A `Linear` is `const + sum(coef * ref) + lane_coef * lane + extra`. While it has no `extra` an
-access knows its stride over the lanes: 0 is a broadcast, 1 a vector load, anything else a gather.
+A `Linear` is `const + sum(coef * ref) + lane_coef * lane + steps[lane] + extra`. While it has no
+`extra` an access knows how it steps over the lanes: stride 0 is a broadcast, 1 a vector load, other
+small steps are a load of all they span and a shuffle, and the rest is gathered. Quotients and
+remainders by a constant that divides what the lanes start at keep their steps known.
 """
 
 from __future__ import annotations
@@ -37,18 +39,23 @@ class Linear:
     const: int = 0
     lane: int = 0
     extra: Val | None = None
+    steps: tuple[int, ...] = ()  # of the lanes from lane 0, where they are no multiples
 
     @property
     def is_uniform(self) -> bool:
-        return self.lane == 0 and self.extra is None
+        return self.lane == 0 and self.extra is None and not self.steps
 
     @property
     def is_constant(self) -> bool:
         return not self.terms and self.is_uniform
 
     @property
-    def key(self) -> tuple[frozenset[tuple[str, int]], int, int]:
-        return frozenset(self.terms.items()), self.const, self.lane
+    def key(self) -> tuple[object, ...]:
+        return frozenset(self.terms.items()), self.const, self.lane, self.steps
+
+    def offsets(self, lanes: int) -> list[int]:
+        """Where the lanes are from lane 0, as far as it is known."""
+        return [self.lane * n + (self.steps[n] if self.steps else 0) for n in range(lanes)]
 
 
 class Indices(ABC):
@@ -59,6 +66,7 @@ class Indices(ABC):
         self.env: dict[Var, Linear] = {}
         self.lanes = 1
         self.memo: dict[Expr, Linear] = {}  # index expressions that are computed already
+        self.multiples: dict[str, int] = {}  # what loop counters are multiples of
 
     def add(self, x: Linear, y: Linear, factor: int = 1) -> Linear:
         """`x + factor * y`."""
@@ -73,7 +81,11 @@ class Indices(ABC):
             extra = self.b.bin("mul", extra, constant(factor, "i64"))
         if extra is not None and x.extra is not None:
             extra = self.b.bin("add", x.extra, extra)
-        return Linear(terms, x.const + factor * y.const, x.lane + factor * y.lane, extra or x.extra)
+        const, lane, extra = x.const + factor * y.const, x.lane + factor * y.lane, extra or x.extra
+        if not x.steps and not y.steps:
+            return Linear(terms, const, lane, extra)
+        offsets = zip(x.offsets(self.lanes), y.offsets(self.lanes), strict=True)
+        return _stepping(terms, const, [a + factor * b for a, b in offsets], extra)
 
     def linear(self, e: Expr) -> Linear:
         """An index expression, or any integer expression, in the present environment."""
@@ -111,6 +123,10 @@ class Indices(ABC):
         if x.is_constant and y.is_constant and (e.op not in ("//", "%") or y.const):
             folded = binary(e.op, Const(x.const, INDEX), Const(y.const, INDEX))
             return Linear(const=int(folded))
+        if e.op in ("//", "%") and y.is_constant and y.const > 0:
+            known = self._digit(e.op, x, y.const, bounds(e.a)[0] >= 0)
+            if known is not None:
+                return known
         uniform = x.is_uniform and y.is_uniform
         narrow = not uniform and all(self.fits_int32(s) for s in (e.a, e.b, e))
         elem, dtype = ("i32", "int32") if narrow else ("i64", "int64")
@@ -120,6 +136,30 @@ class Indices(ABC):
         else:
             result = arithmetic.binary(self.b, e.op, a, b, dtype)
         return self.from_value(self.b.cast("sext", result, "i64"))
+
+    def _digit(self, op: str, x: Linear, divisor: int, positive: bool) -> Linear | None:
+        """`x // divisor` or `x % divisor` where all lanes start at a multiple of it."""
+        if x.extra is not None or x.is_uniform:
+            return None
+        if any(coef * self.multiples.get(ref, 1) % divisor for ref, coef in x.terms.items()):
+            return None
+        first = x.const % divisor
+        offsets = [first + n for n in x.offsets(self.lanes)]
+        if op == "%":
+            digits = [n % divisor for n in offsets]
+            return _stepping({}, digits[0], [n - digits[0] for n in digits], None)
+        quotients = [n // divisor for n in offsets]
+        start = self._quotient(Linear(x.terms, x.const - first), divisor, positive)
+        steps = [n - quotients[0] for n in quotients]
+        return _stepping(start.terms, start.const + quotients[0], steps, None)
+
+    def _quotient(self, x: Linear, divisor: int, positive: bool) -> Linear:
+        """A multiple of `divisor`, divided by it."""
+        if all(coef % divisor == 0 for coef in x.terms.values()):
+            return Linear({r: c // divisor for r, c in x.terms.items()}, x.const // divisor)
+        return self.from_value(
+            self._divide("//", self.materialise(x), divisor, positive and x.const >= 0, "int64")
+        )
 
     def _divide(self, op: str, a: Val, divisor: int, positive: bool, dtype: str) -> Val:
         shift = divisor.bit_length() - 1
@@ -153,14 +193,21 @@ class Indices(ABC):
     def materialise(self, x: Linear, elem: str = "i64") -> Val:
         """`x` as a value, a vector when it differs between lanes."""
         total = self.uniform(x, elem) or constant(0, elem)
-        if x.lane:
-            steps = constant_lanes([x.lane * i for i in range(self.lanes)], elem)
-            total = self.b.bin("add", total, steps)
+        if x.lane or x.steps:
+            total = self.b.bin("add", total, constant_lanes(x.offsets(self.lanes), elem))
         if x.extra is not None:
             total = self.b.bin(
                 "add", total, x.extra if elem == "i64" else self.b.cast("trunc", x.extra, elem)
             )
         return total
+
+
+def _stepping(terms: dict[str, int], const: int, offsets: list[int], extra: Val | None) -> Linear:
+    """A sum whose lanes are at `offsets` from lane 0."""
+    stride = offsets[1] - offsets[0]
+    if all(n == offsets[0] + stride * i for i, n in enumerate(offsets)):
+        return Linear(terms, const + offsets[0], stride, extra)
+    return Linear(terms, const + offsets[0], 0, extra, tuple(n - offsets[0] for n in offsets))
 
 
 def flat_index(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr | None:

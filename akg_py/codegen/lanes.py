@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from akg_py.codegen import arithmetic
+from akg_py.codegen.arithmetic import compute_elem
 from akg_py.codegen.dependence import accesses, is_independent
+from akg_py.codegen.flat import emit_flat
 from akg_py.codegen.indices import Linear, flat_index, lane_stride
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes
 from akg_py.codegen.registers import MAX_CELLS, Registers
 from akg_py.codegen.target import Processor
-from akg_py.codegen.values import Values
+from akg_py.codegen.values import MAX_SPAN, Values, is_copy
 from akg_py.errors import InternalError
 from akg_py.ir.expr import Const, Expr, Load, Var, bounds, children, free_vars, is_index, same
 from akg_py.ir.stmt import Alloc, Buffer, For, Stmt, Store, sub_stmts, walk_stmts
@@ -34,19 +37,32 @@ class Lanes(Values):
         self.copies = 1  # of the current statement, by unrolling
         self.assumed: list[tuple[Expr, int]] = []
         self.lane_masks: dict[Var, list[Val]] = {}
+        self.has_streamed = False
 
     @abstractmethod
     def statement(self, s: Stmt) -> None:
         """Emit a statement."""
 
     def at(self, s: For, where: Linear) -> None:
-        outer = self.env.get(s.var)
-        self.env[s.var] = where
-        self.statement(s.body)
+        with self.bound(s.var, where):
+            self.statement(s.body)
+
+    @contextmanager
+    def bound(self, var: Var, where: Linear) -> Iterator[None]:
+        """`var` has the value `where` inside."""
+        outer = self.env.get(var)
+        self.env[var] = where
+        yield
         if outer is None:
-            del self.env[s.var]
+            del self.env[var]
         else:
-            self.env[s.var] = outer
+            self.env[var] = outer
+
+    def finish(self) -> None:
+        """End the function; whoever waits for it sees what it stored around the cache."""
+        if self.has_streamed:
+            self.b.emit("fence seq_cst")
+        self.b.at.end = "ret void"
 
     def constant_extent(self, s: For) -> int | None:
         if isinstance(s.extent, Const):
@@ -68,8 +84,13 @@ class Lanes(Values):
         step: int,
         body: Callable[[Linear], None],
         held: list[tuple[Buffer, set[Var]]],
+        unrolls: bool = True,
     ) -> None:
-        """`body(i)` for i in 0, step, ... below extent, with `held` buffers in registers."""
+        """`body(i)` for i in 0, step, ... below extent, with `held` buffers in registers.
+
+        Args:
+            unrolls: whether LLVM may unroll the loop.
+        """
         before, head, after = self.b.block("before"), self.b.block("loop"), self.b.block("after")
         if extent.ref.startswith("%"):
             self.b.branch(self.b.compare("sgt", extent, constant(0, "i64")), before, after)
@@ -81,6 +102,7 @@ class Lanes(Values):
         self.b.at = head
         i, following = self.b.name(), self.b.name()
         at = len(head.lines)
+        self.multiples[i] = step
         body(Linear({i: 1}))
         latch = self.b.at
         self.b.emit(f"{following} = add nuw nsw i64 {i}, {step}")
@@ -90,7 +112,7 @@ class Lanes(Values):
         more = self.b.compare("slt", Val(following, "i64"), extent)
         done = self.b.block("done")
         self.b.branch(more, head, done)
-        if sum(len(tile.cells) for tile in self.registers.values()) >= TILE_CELLS:
+        if not unrolls or sum(len(t.cells) for t in self.registers.values()) >= TILE_CELLS:
             self.b.at.end += f", !llvm.loop {self.b.module.loop_as_it_is()}"
         self.b.at = done
         for buffer, _ in held:
@@ -119,13 +141,10 @@ class Lanes(Values):
         widest = 1
         for inner in walk_stmts(s.body):
             if isinstance(inner, Store):
-                sizes = [ELEM_BYTES[arithmetic.compute_elem(b.dtype)] for b in inner.buffers]
-                sizes += [
-                    ELEM_BYTES[arithmetic.compute_elem(e.dtype)]
-                    for v in inner.values
-                    for e in walk_values(v)
-                ]
-                widest = max(widest, *sizes)
+                for buffer, value in zip(inner.buffers, inner.values, strict=True):
+                    kinds = [buffer.dtype, *(e.dtype for e in walk_values(value))]
+                    elem = arithmetic.memory_elem if is_copy(buffer, value) else compute_elem
+                    widest = max(widest, *(ELEM_BYTES[elem(dtype)] for dtype in kinds))
         lanes = self.processor.vector_bytes // widest
         limit = self.constant_extent(s) or bounds(s.extent)[1]
         while lanes > 1 and lanes // 2 >= limit:
@@ -149,7 +168,7 @@ class Lanes(Values):
         return is_index(extent) and s.var not in free_vars(extent)
 
     def _pays_off(self, s: For) -> bool:
-        """Whether a serial loop should run over lanes unasked: contiguous stores, no gathers."""
+        """Whether a serial loop should run over lanes unasked: contiguous stores, short steps."""
         if any(isinstance(x, For) and x.kind != "serial" for x in walk_stmts(s.body)):
             return False
         limit = self.constant_extent(s) or bounds(s.extent)[1]
@@ -159,7 +178,7 @@ class Lanes(Values):
         for (buffer, indices), writes in accesses(s.body):
             flat = flat_index(buffer, indices)
             stride = None if flat is None else lane_stride(flat, s.var)
-            if stride is None or (writes and stride != 1) or stride not in (0, 1):
+            if stride is None or (stride != 1 if writes else abs(stride) > MAX_SPAN):
                 return False
             stored = stored or writes
         if not stored:
@@ -173,12 +192,16 @@ class Lanes(Values):
                 self.chunk(s, Linear(const=n * width, lane=1), width, mask)
             return
         extent = self.constant_extent(s)
+        nested = any(isinstance(x, For) for x in walk_stmts(s.body))
+        if not nested and not self.registers and (extent is None or extent > 8 * width):
+            emit_flat(self, s, width)
+            return
         if extent is None:
             self._over_lanes_open(s, width)
             return
         whole, rest = divmod(extent, width)
         blocks = whole // WIDE
-        if blocks and not self.registers and any(isinstance(x, For) for x in walk_stmts(s.body)):
+        if blocks and nested and not self.registers:
             # accumulators of the inner loop hide each other's latency
             wide = WIDE * width
             self.counted(

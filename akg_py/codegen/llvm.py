@@ -92,11 +92,21 @@ class Module:
 
     def loop_as_it_is(self) -> str:
         """The name of a note on a loop's branch: LLVM doesn't unroll it."""
-        if not self.metadata:
-            self.metadata += ['!0 = !{!"llvm.loop.unroll.disable"}']
+        disable = self._note('!{!"llvm.loop.unroll.disable"}')
         n = len(self.metadata)
-        self.metadata.append(f"!{n} = distinct !{{!{n}, !0}}")
+        self.metadata.append(f"!{n} = distinct !{{!{n}, {disable}}}")
         return f"!{n}"
+
+    def around_cache(self) -> str:
+        """The note of a store that leaves no line in the cache."""
+        return f"!nontemporal {self._note('!{i32 1}')}"
+
+    def _note(self, text: str) -> str:
+        known = next((m for m in self.metadata if m.endswith(f" = {text}")), None)
+        if known is not None:
+            return known.split(" ", 1)[0]
+        self.metadata.append(f"!{len(self.metadata)} = {text}")
+        return f"!{len(self.metadata) - 1}"
 
     def text(self, attributes: str) -> str:
         parts = [
@@ -245,6 +255,10 @@ class Builder:
     def lane(self, v: Val, index: int) -> Val:
         return self.op(f"extractelement {v.typed}, i64 {index}", v.elem)
 
+    def insert(self, v: Val, one: Val, index: int) -> Val:
+        """`v` with another value in one lane."""
+        return self.op(f"insertelement {v.typed}, {one.typed}, i64 {index}", v.elem, v.lanes)
+
     def per_lane(self, function: str, *args: Val) -> Val:
         """A scalar function (`double exp(double)`) applied lane by lane."""
         args = self.join(*args)
@@ -254,13 +268,15 @@ class Builder:
         result = Val("poison", elem, lanes)
         for i in range(lanes):
             one = self.call(function, elem, 1, *(self.lane(a, i) for a in args))
-            result = self.op(f"insertelement {result.typed}, {one.typed}, i64 {i}", elem, lanes)
+            result = self.insert(result, one, i)
         return result
 
-    def shuffle(self, v: Val, order: list[int]) -> Val:
+    def shuffle(self, v: Val, order: list[int], other: Val | None = None) -> Val:
+        """Lanes of `v`, and of `other` counted on from there, in an order."""
         mask = ", ".join(f"i32 {i}" for i in order)
+        second = f"{v.type} poison" if other is None else other.typed
         return self.op(
-            f"shufflevector {v.typed}, {v.type} poison, <{len(order)} x i32> <{mask}>",
+            f"shufflevector {v.typed}, {second}, <{len(order)} x i32> <{mask}>",
             v.elem,
             len(order),
         )

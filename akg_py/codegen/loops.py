@@ -22,6 +22,7 @@ from akg_py.codegen.reductions import emit_reduction, is_reduction
 from akg_py.codegen.registers import MAX_COPIES, Plan, full_extent, plan_registers, remainder
 from akg_py.codegen.target import Processor
 from akg_py.codegen.threads_ir import emit_parallel
+from akg_py.codegen.transpose import emit_transpose
 from akg_py.codegen.workspace import Workspace
 from akg_py.errors import InternalError
 from akg_py.ir.expr import Expr, bounds, free_vars, same
@@ -135,6 +136,8 @@ class Loops(Lanes):
                 if is_independent(s, self.alias):
                     emit_parallel(self, s)
                     return
+            if emit_transpose(self, s):
+                return
             if self.takes_lanes(s) and not self._unrolls_for_registers(s):
                 self.over_lanes(s)
                 return

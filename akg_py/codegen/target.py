@@ -24,6 +24,8 @@ class Processor:
     has_vnni: bool = False  # dots of four uint8 and int8 on vectors of every width
     has_bf16: bool = False  # dots of two bfloat16, which take denormals as zero
     pair_lanes: tuple[int, ...] = ()  # widths in int32 with an instruction for dots of two int16
+    cache_bytes: int = 32 << 20  # of the last level
+    has_fast_gather: bool = True  # faster than a load for each lane
 
 
 @functools.cache
@@ -53,12 +55,14 @@ def host() -> Processor:
         has_vnni=has_vnni,
         has_bf16=has_bf16,
         pair_lanes=tuple(n for name, n in widths.items() if found.get(name)),
+        cache_bytes=data_cache_bytes(3),
+        has_fast_gather=wide > 16 and not llvm.get_host_cpu_name().startswith("znver"),
     )
 
 
 @functools.cache
 def data_cache_bytes(level: int) -> int:
-    """Size of the first or second data cache; a usual size where the system doesn't say."""
+    """Size of a data cache, 1 to 3; a usual size where the system doesn't say."""
     for place in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
             kind, size = (place / "type").read_text().strip(), (place / "size").read_text().strip()
@@ -66,4 +70,4 @@ def data_cache_bytes(level: int) -> int:
                 return int(size.removesuffix("K")) << 10
         except (OSError, ValueError):
             continue
-    return {1: 32 << 10}.get(level, 1 << 20)
+    return {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}[level]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from akg_py.codegen.indices import Linear
 from akg_py.codegen.llvm import Builder, Val
+from akg_py.codegen.transpose import is_transpose
 from akg_py.codegen.workspace import Workspace
 from akg_py.ir.expr import Var, free_vars
 from akg_py.ir.stmt import For, sub_exprs, substitute_stmt, walk_stmts
@@ -35,6 +36,7 @@ def emit_parallel(loops: Loops, s: For) -> None:
 
     inner = type(loops)(Builder(module), loops.processor, loops.name, loops.alias)
     inner.in_thread = True
+    inner.streams = loops.streams
     inner.memory = Workspace(loops.memory.stack_bytes, 64 << 10)
     inner.pointers = {key: f"%p{n}" for n, (key, _) in enumerate(buffers)}
     for v in _outer_vars(loops, s):
@@ -45,16 +47,17 @@ def emit_parallel(loops: Loops, s: For) -> None:
     inner.assumed = list(loops.assumed)
     length = inner.b.bin("sub", Val("%end", "i64"), Val("%begin", "i64"))
     alone_in_body = replace(s, kind="serial")
-    if inner.takes_lanes(alone_in_body):
-        # lanes run over the thread's range: s.var is begin + step
+    if inner.takes_lanes(alone_in_body) or is_transpose(inner, alone_in_body):
+        # lanes or tiles run over the thread's range: s.var is begin + step
         begin, count = Var(f"{s.var.name}.begin"), Var(f"{s.var.name}.count")
         step = Var(f"{s.var.name}.step", s.var.dtype, s.var.lo, s.var.hi)
         inner.env[begin] = Linear({"%begin": 1})
         inner.env[count] = Linear({length.ref: 1})
-        inner.statement(For(step, count, "vector", substitute_stmt(s.body, {s.var: begin + step})))
+        kind = "vector" if inner.takes_lanes(alone_in_body) else "serial"
+        inner.statement(For(step, count, kind, substitute_stmt(s.body, {s.var: begin + step})))
     else:
         inner.counted(length, 1, lambda i: inner.at(s, Linear({**i.terms, "%begin": 1})), [])
-    inner.b.at.end = "ret void"
+    inner.finish()
     loops.thread_peak = max(loops.thread_peak, inner.memory.peak)
 
     shared = set(loops.alias) | set(loops.alias.values())

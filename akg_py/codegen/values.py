@@ -13,6 +13,7 @@ from akg_py.codegen import arithmetic, math
 from akg_py.codegen.indices import Indices, Linear, flat_index, strides
 from akg_py.codegen.llvm import ELEM_BYTES, Block, Builder, Val, constant, suffix, type_text
 from akg_py.codegen.registers import Registers
+from akg_py.codegen.streams import LINE_BYTES, PREFETCH_BYTES, Streams
 from akg_py.errors import InternalError
 from akg_py.ir.expr import (
     COMPARISONS,
@@ -32,6 +33,8 @@ from akg_py.ir.expr import (
 )
 from akg_py.ir.stmt import Buffer, Store, buffer_of
 
+MAX_SPAN = 4  # vectors that a load at known steps may span
+
 
 class Values(Indices):
     """Emits expressions, loads and stores."""
@@ -43,6 +46,10 @@ class Values(Indices):
         self.guarded = False  # whether the mask may be empty
         self.registers: dict[int, Registers] = {}
         self.given: dict[int, Val] = {}  # values that stand for buffers
+        self.streaming: frozenset[int] = frozenset()  # buffers whose stores go around the cache
+        self.streams = Streams()
+        self.tile: dict[int, list[Val]] = {}  # rows of transposed loads, by id of their indices
+        self.tile_row = 0
 
     # ------------------------------------------------------------ expressions
 
@@ -194,11 +201,15 @@ class Values(Indices):
         given = self.given.get(id(buffer))
         if given is not None:
             return given
+        return arithmetic.load_form(self.b, self.load_raw(buffer, indices), buffer.dtype)
+
+    def load_raw(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Val:
+        """An element for each lane, in the memory type."""
+        if id(indices) in self.tile:
+            return self.tile[id(indices)][self.tile_row]
         where = self.position(buffer, indices)
         held = self.registers.get(id(buffer))
-        if held is not None:
-            return arithmetic.load_form(self.b, held.read(self, where), buffer.dtype)
-        return arithmetic.load_form(self.b, self.read(buffer, where), buffer.dtype)
+        return held.read(self, where) if held is not None else self.read(buffer, where)
 
     def read(self, buffer: Buffer, where: Linear) -> Val:
         """Elements in the memory type."""
@@ -214,8 +225,13 @@ class Values(Indices):
                 )
                 pointer = ref
             return self.b.op(f"load {elem}, ptr {pointer}, align {align}", elem)
-        if where.lane in (1, -1) and where.extra is None and (where.lane == 1 or self.mask is None):
-            return self._read_run(buffer, where, elem, align)
+        if where.extra is None and where.lane == 1:
+            return self._read_run(buffer, where, elem)
+        if self.mask is None:
+            if where.extra is None:
+                return self._read_steps(buffer, where, elem)
+            if not self.b.module.processor.has_fast_gather:
+                return self._read_each(buffer, where, elem)
         return self._gather(self._pointers(buffer, where, elem), elem, align)
 
     def _gather(self, pointers: str, elem: str, align: int) -> Val:
@@ -235,14 +251,53 @@ class Values(Indices):
             self.lanes,
         )
 
-    def _read_run(self, buffer: Buffer, where: Linear, elem: str, align: int) -> Val:
-        if where.lane == -1:
-            where = Linear(where.terms, where.const - self.lanes + 1, 1)
-            run = self._read_run(buffer, where, elem, align)
-            return self.b.shuffle(run, list(reversed(range(self.lanes))))
+    def _read_steps(self, buffer: Buffer, where: Linear, elem: str) -> Val:
+        """Elements at known steps: if they span little, loads of all of it and shuffles."""
+        offsets = where.offsets(self.lanes)
+        low = min(offsets)
+        span = max(offsets) - low + 1
+        if span > MAX_SPAN * self.lanes:
+            return self._read_each(buffer, where, elem)
+        lanes = self.lanes
+        self.lanes = width = min(lanes, 1 << (span.bit_length() - 1))
+        starts = [*range(0, span - width, width), span - width]  # the last ends with the span
+        parts = [
+            self._read_run(buffer, Linear(where.terms, where.const + low + start, 1), elem)
+            for start in starts
+        ]
+        self.lanes = lanes
+        result = parts[0]
+        order = [min(n - low, width - 1) for n in offsets]
+        for start, part in zip(starts[1:], parts[1:], strict=True):
+            for lane, n in enumerate(offsets):
+                if n - low - start >= 0:
+                    order[lane] = result.lanes + min(n - low - start, width - 1)
+            result, order = self.b.shuffle(result, order, part), list(range(lanes))
+        return result if len(parts) > 1 else self.b.shuffle(result, order)
+
+    def _read_each(self, buffer: Buffer, where: Linear, elem: str) -> Val:
+        """Element by element, which some processors do faster than a gather."""
+        align = ELEM_BYTES[elem]
+        places = None if where.extra is None else self.materialise(where)
+        result = Val("poison", elem, self.lanes)
+        for n, offset in enumerate(where.offsets(self.lanes)):
+            if places is None:
+                at = self._pointer(buffer, Linear(where.terms, where.const + offset), elem)
+            else:
+                at, index = self.b.name(), self.b.lane(places, n)
+                base = self.pointers[id(buffer)]
+                self.b.emit(f"{at} = getelementptr {elem}, ptr {base}, i64 {index.ref}")
+            one = self.b.op(f"load {elem}, ptr {at}, align {align}", elem)
+            result = self.b.insert(result, one, n)
+        return result
+
+    def _read_run(self, buffer: Buffer, where: Linear, elem: str) -> Val:
+        align = ELEM_BYTES[elem]
         pointer = self._pointer(buffer, where, elem)
         wide = type_text(elem, self.lanes)
         if self.mask is None:
+            if self.streaming and id(buffer) in self.streams.loads:
+                self._prefetch(pointer, align * self.lanes)
             return self.b.op(f"load {wide}, ptr {pointer}, align {align}", elem, self.lanes)
         return self._masked_load(pointer, elem, align)
 
@@ -279,10 +334,12 @@ class Values(Indices):
 
     def store(self, s: Store) -> None:
         """All values, then all stores."""
-        values = [
-            arithmetic.store_form(self.b, self.stored_value(s, n), buffer.dtype)
-            for n, buffer in enumerate(s.buffers)
-        ]
+        values: list[Val] = []
+        for n, (buffer, e) in enumerate(zip(s.buffers, s.values, strict=True)):
+            if isinstance(e, Load) and is_copy(buffer, e) and id(e.source) not in self.given:
+                values.append(self.load_raw(buffer_of(e), e.indices))
+            else:
+                values.append(arithmetic.store_form(self.b, self.stored_value(s, n), buffer.dtype))
         for buffer, value in zip(s.buffers, values, strict=True):
             where = self.position(buffer, s.indices)
             held = self.registers.get(id(buffer))
@@ -306,8 +363,26 @@ class Values(Indices):
             return
         value = self.b.splat(value, self.lanes)
         if where.lane == 1 and where.extra is None:
-            self._store_run(self._pointer(buffer, where, elem), value, align)
+            if self.mask is None and id(buffer) in self.streaming:
+                align = min(LINE_BYTES, align * self.lanes)
+            hint = f", {self.b.module.around_cache()}" if id(buffer) in self.streaming else ""
+            self._store_run(self._pointer(buffer, where, elem), value, align, hint)
             return
+        if self.mask is None and where.extra is None:
+            offsets = where.offsets(self.lanes)
+            low = min(offsets)
+            if sorted(offsets) == list(range(low, low + self.lanes)):
+                order = [offsets.index(low + n) for n in range(self.lanes)]
+                run = Linear(where.terms, where.const + low, 1)
+                self.write(buffer, run, self.b.shuffle(value, order))
+                return
+            if not self.b.module.processor.has_fast_gather:
+                for n, offset in enumerate(offsets):
+                    at = self._pointer(buffer, Linear(where.terms, where.const + offset), elem)
+                    self.b.emit(
+                        f"store {elem} {self.b.lane(value, n).ref}, ptr {at}, align {align}"
+                    )
+                return
         pointers = self._pointers(buffer, where, elem)
         name = f"llvm.masked.scatter.{suffix(value)}.v{self.lanes}p0"
         self._declare(
@@ -319,15 +394,27 @@ class Values(Indices):
             f"<{self.lanes} x ptr> align {align} {pointers}, {mask.typed})"
         )
 
-    def _store_run(self, pointer: str, value: Val, align: int) -> None:
+    def _store_run(self, pointer: str, value: Val, align: int, hint: str = "") -> None:
         """Store the lanes that run side by side."""
         if self.mask is None:
-            self.b.emit(f"store {value.typed}, ptr {pointer}, align {align}")
+            self.b.emit(f"store {value.typed}, ptr {pointer}, align {align}{hint}")
             return
         name = f"llvm.masked.store.{suffix(value)}.p0"
         self._declare(name, f"declare void @{name}({value.type}, ptr, <{self.lanes} x i1>)")
         mask = self.b.splat(self.mask, self.lanes)
         self.b.emit(f"call void @{name}({value.typed}, ptr align {align} {pointer}, {mask.typed})")
+
+    def _prefetch(self, pointer: str, size: int) -> None:
+        """Ask for the lines that a streaming loop reads next."""
+        self._declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        for line in range(0, size, LINE_BYTES):
+            ref = self.b.name()
+            self.b.emit(f"{ref} = getelementptr i8, ptr {pointer}, i64 {PREFETCH_BYTES + line}")
+            self.b.emit(f"call void @llvm.prefetch.p0(ptr {ref}, i32 0, i32 3, i32 1)")
+
+    def address(self, buffer: Buffer, where: Linear) -> str:
+        """The address of an element."""
+        return self._pointer(buffer, where, arithmetic.memory_elem(buffer.dtype))
 
     def _pointer(self, buffer: Buffer, where: Linear, elem: str) -> str:
         """The address of the lane 0 element."""
@@ -355,6 +442,11 @@ class Values(Indices):
 
     def _declare(self, name: str, text: str) -> None:
         self.b.module.declarations.setdefault(name, text)
+
+
+def is_copy(buffer: Buffer, value: Expr) -> bool:
+    """Whether a stored value is an element of another buffer, whose bits are kept."""
+    return isinstance(value, Load) and buffer_of(value).dtype == buffer.dtype
 
 
 def stays_inside(buffer: Buffer, indices: tuple[Expr, ...]) -> bool:

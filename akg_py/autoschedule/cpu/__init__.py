@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from akg_py.autoschedule.cpu.contraction import cache_narrow_products, tile_product
 from akg_py.autoschedule.cpu.conv import schedule_convolutions
+from akg_py.autoschedule.cpu.elementwise import nodes_with, schedule_elementwise
 from akg_py.autoschedule.cpu.reductions import schedule_reductions
 from akg_py.autoschedule.cpu.rows import schedule_rows
 from akg_py.ir.expr import Load, same, walk
 from akg_py.te.schedule import Schedule
-from akg_py.te.stage import StageState
+from akg_py.te.stage import ScheduleState, StageState
 
 MAX_INLINED = 256  # nodes of an expression that is read several times
 TILE_ROWS, TILE_COLUMNS = 6, 64  # of reductions that are no products
@@ -35,7 +36,7 @@ def complete_cpu(s: Schedule, untouched: bool) -> None:
         ):
             continue
         consumers = s.state.consumers(stage)
-        if len(consumers) == 1 and _inlines(consumers[0], stage):
+        if len(consumers) == 1 and _inlines(s.state, consumers[0], stage):
             s[name].compute_inline()
     cache_narrow_products(s)
     done: set[str] = set()
@@ -52,7 +53,7 @@ def complete_cpu(s: Schedule, untouched: bool) -> None:
             _schedule_root(s, stage)
 
 
-def _inlines(consumer: StageState, producer: StageState) -> bool:
+def _inlines(state: ScheduleState, consumer: StageState, producer: StageState) -> bool:
     """Whether inlining computes nothing twice: one element, read in place, per iteration."""
     found = [
         n
@@ -61,7 +62,7 @@ def _inlines(consumer: StageState, producer: StageState) -> bool:
         if isinstance(n, Load) and n.source in producer.outputs
     ]
     first, *others = found
-    if others and len(found) * sum(1 for _ in walk(producer.op.body[0])) > MAX_INLINED:
+    if others and nodes_with(state, consumer, producer) > MAX_INLINED:
         return False
     if not all(all(map(same, first.indices, other.indices)) for other in others):
         return False
@@ -81,6 +82,8 @@ def _schedule_root(s: Schedule, stage: StageState) -> None:
     data, reduce = stage.op.axis, stage.op.reduce_axis
     if len(data) >= 2 and reduce and data[-1].extent >= 16:
         _tile_reduction(s, stage)
+    elif not reduce:
+        schedule_elementwise(s, stage)
     elif len(data) > 1 and data[0].extent > 1:
         s[stage.name].parallel(data[0])
 

@@ -1,0 +1,235 @@
+"""Element-wise stages on the CPU: few long loops, of which the innermost runs over lanes.
+
+In: a root stage without reduction. Out: neighbouring axes that every operand steps through without
+a gap are fused, so that a plain kernel is one flat loop and a broadcast operand leaves a loop over
+rows; large ones are dealt to threads in contiguous pieces.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from akg_py import dtypes
+from akg_py.codegen.indices import flat_index, lane_stride
+from akg_py.ir.expr import (
+    Binary,
+    Call,
+    Const,
+    Expr,
+    Load,
+    free_vars,
+    is_index,
+    loads,
+    rebuild,
+    substitute,
+    walk,
+)
+from akg_py.ir.expr import children as operands
+from akg_py.ir.stmt import Buffer
+from akg_py.te.schedule import Schedule
+from akg_py.te.stage import ScheduleState, StageState
+from akg_py.te.tensor import IterVar, Tensor
+
+PARALLEL_NS = 50_000  # of work in one thread, below which waking another doesn't pay
+PIECE_NS = 20_000  # of work in one piece of a parallel loop
+BYTE_NS = 0.03  # of memory traffic
+OPERATION_NS, CALL_NS = 0.02, 0.2  # of one element in a float32 vector
+PIECES = 64  # of a parallel loop are enough
+PIECES = 64  # of a parallel loop are enough
+TURNED_BYTES = 2048  # of a row of a transpose in one piece
+
+BLOCK, BLOCK_ROWS = 32, 16  # a run of elements that moves as one; runs written side by side
+MIN_DIGIT = 8  # smaller ones are shuffled in the lanes
+
+Access = tuple[Tensor, tuple[Expr, ...]]
+Strides = tuple[int | None, ...]
+
+
+def nodes_with(state: ScheduleState, consumer: StageState, producer: StageState) -> int:
+    """Size of the expression around `consumer` once `producer` is inlined too."""
+    while consumer.is_inline:
+        consumer = state.consumers(consumer)[0]
+    return sum(1 for e in _body(state, consumer, producer) for _ in walk(e))
+
+
+def _body(
+    state: ScheduleState, stage: StageState, also: StageState | None = None
+) -> tuple[Expr, ...]:
+    """What a stage computes, with the stages that are inlined into it, and `also`."""
+
+    def expand(e: Expr) -> Expr:
+        e = rebuild(e, expand)
+        if isinstance(e, Load) and isinstance(e.source, Tensor):
+            producer = state.producer(e.source)
+            if producer is not None and (producer.is_inline or producer is also):
+                mapping = dict(zip(producer.op.axis, e.indices, strict=True))
+                return expand(substitute(producer.op.body[0], mapping))
+        return e
+
+    return tuple(map(expand, stage.op.body))
+
+
+def schedule_elementwise(s: Schedule, stage: StageState) -> None:
+    """Loops of a root stage that reduces nothing."""
+    if any(a.extent == 0 for a in stage.op.axis) or not stage.op.axis:
+        return
+    values = _body(s.state, stage)
+    cost = _nanoseconds(stage, values)
+    is_large = math.prod(a.extent for a in stage.op.axis) * cost >= PARALLEL_NS
+    axes, strides = _split_digits(s, stage, list(_accesses(stage, values)))
+    groups = _groups(axes, strides)
+    *outer, inner = [s[stage.name].fuse(*g) if len(g) > 1 else g[0] for g in groups]
+    ends = [axes.index(g[-1]) for g in groups]
+    turned = _turned([tuple(row[n] for n in ends) for row in strides], inner.extent)
+    piece = 1 << max(math.ceil(math.log2(PIECE_NS / cost)), 6)
+    if turned is None or not is_large:
+        if is_large:
+            inner = _deal(s, stage.name, outer, inner, piece)
+    elif inner.extent <= BLOCK:
+        _deal_blocks(s, stage.name, outer, turned, inner)
+    else:
+        inner = _deal_turned(s, stage.name, outer, turned, inner, piece)
+    if (turned is None or inner.extent <= BLOCK) and inner.extent > 1:
+        s[stage.name].vectorize(inner)
+
+
+def _split_digits(
+    s: Schedule, stage: StageState, accesses: list[Access]
+) -> tuple[list[IterVar], list[Strides]]:
+    """Split axes that are read by quotient and remainder, as layouts of small blocks are."""
+    axes: list[IterVar] = []
+    mapping: dict[Expr, Expr] = {}
+    for a in stage.op.axis:
+        rows = [_strides([a], x) for x in accesses]
+        factors = {f for (_, indices) in accesses for i in indices for f in _divisors(i, a)}
+        factor = factors.pop() if len(factors) == 1 else 0
+        if (None,) in rows and factor >= MIN_DIGIT and a.extent % factor == 0:
+            high, low = s[stage.name].split(a, factor=factor)
+            mapping[a] = high * factor + low
+            axes += [high, low]
+        else:
+            axes.append(a)
+    moved = [(t, tuple(substitute(i, mapping) for i in indices)) for t, indices in accesses]
+    return axes, [_strides(axes, x) for x in moved]
+
+
+def _divisors(index: Expr, axis: IterVar) -> Iterator[int]:
+    for e in walk(index):
+        if isinstance(e, Binary) and e.op in ("//", "%") and isinstance(e.b, Const):
+            if axis in free_vars(e.a):
+                yield int(e.b.value)
+
+
+def _deal(s: Schedule, name: str, outer: list[IterVar], inner: IterVar, piece: int) -> IterVar:
+    """Threads take rows, or pieces of long ones; returns the innermost axis."""
+    if inner.extent >= 2 * piece:
+        chunk, inner = s[name].split(inner, factor=piece)
+        outer = [*outer, chunk]
+    rows = outer[:1]
+    while len(rows) < len(outer) and math.prod(a.extent for a in rows) < PIECES:
+        rows.append(outer[len(rows)])
+    _parallel(s, name, rows)
+    return inner
+
+
+def _deal_turned(
+    s: Schedule, name: str, outer: list[IterVar], turned: int, inner: IterVar, piece: int
+) -> IterVar:
+    """Threads take batches, or blocks of the axis that `inner` swaps places with."""
+    across = outer[turned]
+    rows = [a for a in outer if a is not across]
+    if math.prod(a.extent for a in rows) < PIECES:
+        run = TURNED_BYTES // dtypes.size_bytes(s.state.stage(name).outputs[0].dtype)
+        if inner.extent >= 2 * run:  # reads stay whole rows
+            chunk, inner = s[name].split(inner, factor=run)
+            rows.append(chunk)
+        elif across.extent >= 2 * piece // inner.extent:
+            chunk, across = s[name].split(across, factor=max(piece // inner.extent // 64, 1) * 64)
+            rows.append(chunk)
+    if rows:
+        s[name].reorder(*rows, across, inner)
+    _parallel(s, name, rows)
+    return inner
+
+
+def _deal_blocks(s: Schedule, name: str, outer: list[IterVar], turned: int, inner: IterVar) -> None:
+    """Short runs swap places: a few rows are read side by side, so that writes join."""
+    across, near = outer[turned], outer[-1]
+    rows = [a for a in outer[:-1] if a is not across]
+    if near.extent >= 2 * BLOCK_ROWS:
+        chunk, near = s[name].split(near, factor=BLOCK_ROWS)
+        rows.append(chunk)
+    if rows:
+        s[name].reorder(*rows, across, near, inner)
+    _parallel(s, name, rows)
+
+
+def _parallel(s: Schedule, name: str, rows: list[IterVar]) -> None:
+    if rows:
+        s[name].parallel(s[name].fuse(*rows) if len(rows) > 1 else rows[0])
+
+
+def _accesses(
+    stage: StageState, values: tuple[Expr, ...]
+) -> Iterator[tuple[Tensor, tuple[Expr, ...]]]:
+    yield stage.outputs[0], stage.op.axis
+    for e in values:
+        for x in loads(e):
+            if isinstance(x.source, Tensor):
+                yield x.source, x.indices
+
+
+def _strides(axes: list[IterVar], access: Access) -> Strides:
+    """Elements that an access moves by along each axis; None where there is no such number."""
+    tensor, indices = access
+    flat = flat_index(Buffer(tensor.name, tensor.shape, tensor.dtype), indices)
+    return tuple(None if flat is None else lane_stride(flat, a) for a in axes)
+
+
+def _groups(axes: list[IterVar], strides: list[Strides]) -> list[list[IterVar]]:
+    """Runs of axes that are one axis for every access."""
+    groups = [[axes[0]]]
+    for n in range(1, len(axes)):
+        extent = axes[n].extent
+        joined = all(
+            row[n] is not None and row[n - 1] == row[n] * extent  # type: ignore[operator]
+            for row in strides
+        )
+        if joined or extent == 1:
+            groups[-1].append(axes[n])
+        else:
+            groups.append([axes[n]])
+    return groups
+
+
+def _turned(strides: list[Strides], inner: int) -> int | None:
+    """The loop along which an operand is contiguous other than the result, if any.
+
+    Args:
+        strides: of each access along the loops; the result comes first.
+        inner: extent of the last loop, whose whole runs may be what swaps places.
+    """
+    result, *operands = strides
+    for n in range(len(result) - 1):
+        for row in operands:
+            if row[n] == 1 and row[-1] not in (0, 1):
+                return n
+            is_block = inner <= BLOCK and row[-1] == 1 and row[n] == inner
+            if is_block and result[n] != inner and n < len(result) - 2:
+                return n
+    return None
+
+
+def _nanoseconds(stage: StageState, values: tuple[Expr, ...]) -> float:
+    """About how long one element takes in one thread."""
+    sources = {x.source: dtypes.size_bytes(x.dtype) for e in values for x in loads(e)}
+    moved = sum(sources.values()) + sum(dtypes.size_bytes(t.dtype) for t in stage.outputs)
+    return BYTE_NS * moved + sum(map(_work, values))
+
+
+def _work(e: Expr) -> float:
+    if isinstance(e, Load) or is_index(e) or not operands(e):
+        return 0.0
+    heavy = isinstance(e, Call) or (isinstance(e, Binary) and e.op in ("/", "//", "%", "pow"))
+    return (CALL_NS if heavy else OPERATION_NS) + sum(map(_work, operands(e)))

@@ -1,0 +1,153 @@
+"""Loops over lanes that hold no other loop: unrolled, and past the cache when the data is large.
+
+A main loop takes several vectors at once, one masked loop takes what is left. A store that goes
+around the cache (see `streams`) must be aligned, so then the masked loop also runs up to the first
+whole cache line, whose place is found at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from akg_py import dtypes
+from akg_py.codegen import arithmetic
+from akg_py.codegen.indices import Linear, flat_index, lane_stride
+from akg_py.codegen.llvm import ELEM_BYTES, Val, constant, constant_lanes
+from akg_py.codegen.streams import LINE_BYTES, straight
+from akg_py.ir.expr import Expr, walk
+from akg_py.ir.stmt import Buffer, For, Stmt, Store, sub_exprs, walk_stmts
+
+if TYPE_CHECKING:
+    from akg_py.codegen.lanes import Lanes
+
+MIN_RUN_BYTES = 1024  # shorter runs of stores stay in the cache
+UNROLL = 4
+MAX_NODES = 24  # of the expressions of a body that is unrolled
+
+
+def unroll_of(s: For) -> int:
+    """How many vectors the main loop of `s` takes at once."""
+    nodes = 0
+    for e in _values(s.body):
+        if getattr(e, "op", "") in ("%", "//", "pow") and dtypes.is_float(e.dtype):
+            return 1  # lane by lane
+        nodes += 1
+    return UNROLL if nodes <= MAX_NODES else UNROLL // 2
+
+
+def _values(s: Stmt) -> Iterator[Expr]:
+    for inner in walk_stmts(s):
+        for e in sub_exprs(inner):
+            yield from walk(e)
+
+
+def emit_flat(lanes: Lanes, s: For, width: int) -> None:
+    """Emit `s`, whose body holds no loop."""
+    b = lanes.b
+    extent = lanes.extent_value(s)
+    wide = width * unroll_of(s)
+    stores = _streaming_stores(lanes, s)
+    if not stores:
+        main = _below(lanes, extent, wide)
+        lanes.counted(main, wide, lambda i: lanes.chunk(s, _at(i), wide, None), [], False)
+        if not extent.ref.startswith("%") and int(extent.ref) % wide == 0:
+            return
+        _edge(lanes, s, width, main, _minus(lanes, extent, main))
+        return
+    head = _head(lanes, s, wide, stores, extent)
+    main = _below(lanes, _minus(lanes, extent, head), wide)
+    end = b.bin("add", head, main)
+
+    def phase(n: Linear) -> None:
+        first = b.compare("eq", lanes.materialise(n), constant(0, "i64"))
+        start = b.select(first, constant(0, "i64"), end)
+        count = b.select(first, head, _minus(lanes, extent, end))
+        _edge(lanes, s, width, start, count)
+        lanes.streaming = frozenset(id(buffer) for buffer, _ in stores)
+        lanes.counted(
+            b.select(first, main, constant(0, "i64")),
+            wide,
+            lambda i: lanes.chunk(s, _at(i, head), wide, None),
+            [],
+            False,
+        )
+        lanes.streaming = frozenset()
+
+    lanes.counted(constant(2, "i64"), 1, phase, [], False)
+    lanes.has_streamed = True
+
+
+def _at(i: Linear, start: Val | None = None) -> Linear:
+    if start is None:
+        return Linear(i.terms, i.const, 1)
+    if start.ref.startswith("%"):
+        return Linear({**i.terms, start.ref: 1}, i.const, 1)
+    return Linear(i.terms, i.const + int(start.ref), 1)
+
+
+def _below(lanes: Lanes, count: Val, step: int) -> Val:
+    """`count` rounded down to a multiple of a power of two; not below zero."""
+    if not count.ref.startswith("%"):
+        return constant(max(int(count.ref), 0) // step * step, "i64")
+    whole = lanes.b.bin("and", count, constant(-step, "i64"))
+    return lanes.b.intrinsic("smax", whole, constant(0, "i64"))
+
+
+def _minus(lanes: Lanes, x: Val, y: Val) -> Val:
+    if x.ref.startswith("%") or y.ref.startswith("%"):
+        return lanes.b.bin("sub", x, y)
+    return constant(int(x.ref) - int(y.ref), "i64")
+
+
+def _edge(lanes: Lanes, s: For, width: int, start: Val, count: Val) -> None:
+    """`count` iterations from `start`, a masked vector at a time."""
+    numbers = constant_lanes(list(range(width)), "i32")
+
+    def body(i: Linear) -> None:
+        left = lanes.b.bin("sub", count, lanes.materialise(i))
+        left = lanes.b.intrinsic("smin", left, constant(width, "i64"))
+        mask = lanes.b.compare("slt", numbers, lanes.b.cast("trunc", left, "i32"))
+        lanes.chunk(s, _at(i, start), width, mask)
+
+    lanes.counted(count, width, body, [], False)
+
+
+# ---------------------------------------------------------------- around the cache
+
+
+def _streaming_stores(lanes: Lanes, s: For) -> list[tuple[Buffer, Store]]:
+    """The contiguous stores of `s` that may go around the cache, all of one element size."""
+    extent = lanes.constant_extent(s) or s.var.hi + 1
+    found = []
+    for store in straight(s.body):
+        flat = flat_index(store.buffers[0], store.indices)
+        if flat is None or lane_stride(flat, s.var) != 1:
+            continue
+        found += [(b, store) for b in store.buffers if id(b) in lanes.streams.stores]
+    size = max((_size(b) for b, _ in found), default=1)
+    if extent * size < MIN_RUN_BYTES:
+        return []
+    return [(b, store) for b, store in found if _size(b) == size]
+
+
+def _size(b: Buffer) -> int:
+    return ELEM_BYTES[arithmetic.memory_elem(b.dtype)]
+
+
+def _head(lanes: Lanes, s: For, wide: int, stores: list[tuple[Buffer, Store]], extent: Val) -> Val:
+    """Iterations up to the first aligned store; all of them if the stores never agree."""
+    b = lanes.b
+    size = _size(stores[0][0])
+    align = min(LINE_BYTES, wide * size)
+    addresses = []
+    with lanes.bound(s.var, Linear()):
+        for buffer, store in stores:
+            pointer = lanes.address(buffer, lanes.position(buffer, store.indices))
+            addresses.append(b.op(f"ptrtoint ptr {pointer} to i64", "i64"))
+    short = b.bin("and", b.bin("sub", constant(0, "i64"), addresses[0]), constant(align - 1, "i64"))
+    head = b.intrinsic("smin", b.bin("lshr", short, constant(size.bit_length() - 1, "i64")), extent)
+    for other in addresses[1:]:
+        apart = b.bin("and", b.bin("xor", addresses[0], other), constant(align - 1, "i64"))
+        head = b.select(b.compare("eq", apart, constant(0, "i64")), head, extent)
+    return head

@@ -1,0 +1,79 @@
+"""Which stores of a kernel go around the cache, and which inputs its loops fetch ahead.
+
+In: a Func; out: `Streams`. Where the arrays of a kernel exceed the last-level cache, lines that a
+plain store would first read from memory are lost again before anyone needs them; a non-temporal
+store saves that third of a copy's traffic. Only outputs that are written once and not read later
+qualify.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from akg_py.codegen import arithmetic
+from akg_py.codegen.dependence import accesses
+from akg_py.codegen.llvm import ELEM_BYTES
+from akg_py.codegen.target import Processor
+from akg_py.ir.expr import same
+from akg_py.ir.stmt import Buffer, For, Func, Intrinsic, Seq, Stmt, Store, walk_stmts
+
+LINE_BYTES = 64
+PREFETCH_BYTES = 2048  # how far ahead of a streaming loop its inputs are fetched
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Buffers of one kernel that stores may pass the cache for, and inputs worth prefetching."""
+
+    stores: frozenset[int] = frozenset()
+    loads: frozenset[int] = frozenset()
+
+
+def plan_streams(func: Func, alias: dict[int, int], processor: Processor) -> Streams:
+    """Outputs that are written once and not read later, if the arrays exceed the cache."""
+    sizes = {id(b): _bytes(b) for b in func.params}
+    if sum(sizes.values()) < processor.cache_bytes:
+        return Streams()
+    large = {key for key, size in sizes.items() if size >= processor.cache_bytes // 16}
+    shared = set(alias) | set(alias.values())
+    outputs = {id(b) for b in func.outputs} & large - shared
+    stores = frozenset(key for key in outputs if _is_only_written(func.body, key))
+    return Streams(stores, frozenset(large) - outputs)
+
+
+def _bytes(b: Buffer) -> int:
+    size = ELEM_BYTES[arithmetic.memory_elem(b.dtype)]
+    for extent in b.shape:
+        size *= extent
+    return size
+
+
+def _is_only_written(s: Stmt, key: int) -> bool:
+    """Whether one Store writes a buffer, and all reads find what their iteration just stored."""
+    stores = [x for x in walk_stmts(s) if isinstance(x, Store) and key in map(id, x.buffers)]
+    if len(stores) != 1:
+        return False
+    reads = [indices for (b, indices), writes in accesses(s) if id(b) == key and not writes]
+    if not reads:
+        return True
+    bodies = [x.body for x in walk_stmts(s) if isinstance(x, For) and stores[0] in straight(x.body)]
+    if not bodies:
+        return False
+    later = bodies[0].stmts if isinstance(bodies[0], Seq) else ()
+    later = later[later.index(stores[0]) + 1 :] if stores[0] in later else ()
+    near = [indices for x in later for (b, indices), writes in accesses(x) if id(b) == key]
+    return len(near) == len(reads) and all(
+        all(map(same, indices, stores[0].indices)) for indices in near
+    )
+
+
+def straight(s: Stmt) -> list[Store]:
+    """The stores that a body consists of, or none if there is more to it."""
+    if isinstance(s, Store):
+        return [s]
+    if isinstance(s, Intrinsic):
+        return straight(s.body)
+    if isinstance(s, Seq):
+        parts = [straight(x) for x in s.stmts]
+        return [x for part in parts for x in part] if all(parts) else []
+    return []

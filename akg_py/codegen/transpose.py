@@ -1,0 +1,339 @@
+"""Nests that read along one loop and write along another: tiles transposed in registers.
+
+In: two loops `i`, `j` around stores that are contiguous in `j`, with loads that are contiguous in
+`i`. Out: tiles of a few rows `i` by one vector `j`. A tile's elements are loaded along `i` and
+transposed by shuffles; then each of its rows is an ordinary loop body over lanes, in which those
+loads find their vector. Tiles start at whole cache lines of what is written; those over an edge are
+masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from akg_py.codegen import arithmetic
+from akg_py.codegen.dependence import is_independent
+from akg_py.codegen.indices import Linear, flat_index, lane_stride
+from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes
+from akg_py.codegen.streams import LINE_BYTES, straight
+from akg_py.codegen.values import stays_inside
+from akg_py.ir.expr import Binary, Expr, Load, Select, Var, children, free_vars
+from akg_py.ir.stmt import Buffer, For, Stmt, Store, buffer_of
+
+if TYPE_CHECKING:
+    from akg_py.codegen.lanes import Lanes
+
+MAX_ROWS = 32  # of a tile
+MIN_EXTENT = 5  # of either loop; a shorter one is a small lane stride
+ALIGNED_VECTORS = 16  # of a row, from which on its first whole cache line is looked for
+LONG_RUN_BYTES = 1024  # of one read or write, from which on memory reaches its speed
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """Loops that a tile runs over, and the loads that it transposes."""
+
+    row: For
+    lane: For
+    middle: list[For]  # between the two
+    stores: list[Store]
+    loads: list[Load]
+
+
+def is_transpose(lanes: Lanes, s: For) -> bool:
+    """Whether `emit_transpose` takes `s`."""
+    return _match(lanes, s) is not None
+
+
+def emit_transpose(lanes: Lanes, s: For) -> bool:
+    """Emit the nest that starts with `s` by tiles if it is one; False leaves it to the caller."""
+    nest = _match(lanes, s)
+    if nest is None:
+        return False
+    if nest.middle:  # the order of the loops is free
+        body: Stmt = replace(nest.row, body=replace(nest.lane, body=_body(nest)))
+        for f in reversed(nest.middle):
+            body = replace(f, kind="serial", body=body)
+        lanes.statement(body)
+        return True
+    _Tiles(lanes, nest).emit()
+    return True
+
+
+def _body(nest: _Nest) -> Stmt:
+    inner: Stmt = nest.lane
+    while isinstance(inner, For):
+        inner = inner.body
+    return inner
+
+
+def _match(lanes: Lanes, s: For) -> _Nest | None:
+    loops: list[For] = []
+    inner: Stmt = s
+    while isinstance(inner, For):
+        if inner.kind not in ("serial", "vector"):
+            return None
+        loops.append(inner)
+        inner = inner.body
+    stores = straight(inner)
+    if len(loops) < 2 or not stores:
+        return None
+    own = {f.var for f in loops}
+    if any(not own.isdisjoint(free_vars(f.extent)) for f in loops):
+        return None
+    if any(id(b) in lanes.registers for x in stores for b in x.buffers):
+        return None
+    for lane in loops:
+        if all(_stride(x.buffers[0], x.indices, lane.var) == 1 for x in stores):
+            break
+    else:
+        return None
+    for row in loops:
+        if row is lane or s not in (row, lane):
+            continue
+        loads = [x for x in _free_loads(stores) if _runs_along(x, row.var, lane.var)]
+        if loads:
+            break
+    else:
+        return None
+    if any((lanes.constant_extent(f) or f.var.hi + 1) < MIN_EXTENT for f in (row, lane)):
+        return None
+    if min(lanes.lane_count(row), lanes.lane_count(lane)) < 2:
+        return None
+    if not all(is_independent(f, lanes.alias) for f in loops):
+        return None
+    middle = [f for f in loops if f is not row and f is not lane]
+    if middle and loops[-1] not in (row, lane):
+        return None
+    between = loops[1 : len(loops) - 1]
+    return _Nest(row, lane, between, stores, loads)
+
+
+def _stride(buffer: Buffer, indices: tuple[Expr, ...], var: Var) -> int | None:
+    flat = flat_index(buffer, indices)
+    return None if flat is None else lane_stride(flat, var)
+
+
+def _runs_along(load: Load, row: Var, lane: Var) -> bool:
+    buffer = buffer_of(load)
+    return _stride(buffer, load.indices, row) == 1 and _stride(buffer, load.indices, lane) not in (
+        None,
+        0,
+        1,
+        -1,
+    )
+
+
+def _free_loads(stores: list[Store]) -> Iterator[Load]:
+    """Loads that may happen whatever the conditions around them say."""
+
+    def visit(e: Expr, guarded: bool) -> Iterator[Load]:
+        if isinstance(e, Load):
+            if not guarded or stays_inside(buffer_of(e), e.indices):
+                yield e
+        inside = (
+            guarded or isinstance(e, Select) or (isinstance(e, Binary) and e.op in ("&&", "||"))
+        )
+        for child in children(e):
+            yield from visit(child, inside)
+
+    for s in stores:
+        for e in s.values:
+            yield from visit(e, False)
+
+
+class _Tiles:
+    """Emits the tiles of one nest."""
+
+    def __init__(self, lanes: Lanes, nest: _Nest) -> None:
+        self.lanes = lanes
+        self.nest = nest
+        self.width = lanes.lane_count(nest.lane)
+        self.height = min(lanes.lane_count(nest.row), self.width, MAX_ROWS)
+        self.rows = lanes.extent_value(nest.row)
+        self.columns = lanes.extent_value(nest.lane)
+        self.targets = frozenset(id(buffer) for s in nest.stores for buffer in s.buffers)
+        self.streaming: frozenset[int] = frozenset()
+
+    def emit(self) -> None:
+        lanes = self.lanes
+        shift = self._shift()
+        if shift is not None and self.width * self._size() == LINE_BYTES and len(self.targets) == 1:
+            self.streaming = self.targets & lanes.streams.stores
+            lanes.has_streamed = lanes.has_streamed or bool(self.streaming)
+        b = lanes.b
+        columns = self.columns if shift is None else b.bin("add", self.columns, shift)
+        origin = Linear() if shift is None else Linear({shift.ref: -1})
+        block = self.width  # walk along what is read, unless that is short or writes split lines
+        if shift is None or self._limit(self.nest.row) * self._size() < LONG_RUN_BYTES:
+            block = max(LONG_RUN_BYTES // self._size(), self.width)
+
+        def blocks(start: Linear) -> None:
+            left = b.bin("sub", columns, lanes.materialise(start))
+            count = b.intrinsic("smin", left, constant(block, "i64"))
+
+            def rows(i: Linear) -> None:
+                def tiles(j: Linear) -> None:
+                    self._tile(i, lanes.add(lanes.add(origin, start), j))
+
+                lanes.counted(count, self.width, tiles, [], False)
+
+            lanes.counted(self.rows, self.height, rows, [], False)
+
+        lanes.counted(columns, block, blocks, [], False)
+
+    def _size(self) -> int:
+        return ELEM_BYTES[arithmetic.memory_elem(self.nest.stores[0].buffers[0].dtype)]
+
+    def _limit(self, f: For) -> int:
+        return self.lanes.constant_extent(f) or f.var.hi + 1
+
+    def _shift(self) -> Val | None:
+        """How many lanes the tiles start before column 0, so that others start at whole vectors."""
+        store, size = self.nest.stores[0], self._size()
+        pitch = _stride(store.buffers[0], store.indices, self.nest.row.var)
+        if self._limit(self.nest.lane) < ALIGNED_VECTORS * self.width:
+            return None
+        if pitch is None or pitch * size % LINE_BYTES or self.width * size > LINE_BYTES:
+            return None
+        lanes, b = self.lanes, self.lanes.b
+        with lanes.bound(self.nest.row.var, Linear()), lanes.bound(self.nest.lane.var, Linear()):
+            where = lanes.position(store.buffers[0], store.indices)
+            pointer = lanes.address(store.buffers[0], where)
+        address = b.op(f"ptrtoint ptr {pointer} to i64", "i64")
+        late = b.bin("and", address, constant(self.width * size - 1, "i64"))
+        return b.bin("lshr", late, constant(size.bit_length() - 1, "i64"))
+
+    def _tile(self, i: Linear, j: Linear) -> None:
+        lanes, b = self.lanes, self.lanes.b
+        first, last = (
+            lanes.materialise(j),
+            lanes.materialise(lanes.add(j, Linear(const=self.width))),
+        )
+        bottom = lanes.materialise(lanes.add(i, Linear(const=self.height)))
+        whole = b.compare("sle", bottom, self.rows)
+        whole = b.bin("and", whole, b.compare("sge", first, constant(0, "i64")))
+        whole = b.bin("and", whole, b.compare("sle", last, self.columns))
+        full, part, after = b.block("tile"), b.block("part"), b.block("after")
+        b.branch(whole, full, part)
+        b.at = full
+        lanes.streaming = self.streaming
+        self._rows(i, j, None, None)
+        lanes.streaming = frozenset()
+        b.jump(after)
+        b.at = part
+        rows = self._below(b.bin("sub", self.rows, lanes.materialise(i)), self.height)
+        columns = self._below(b.bin("sub", self.columns, first), self.width)
+        before = self._below(b.bin("sub", constant(0, "i64"), first), self.width)
+        columns = b.bin("and", columns, b.invert(before))
+        self._rows(i, j, rows, columns)
+        b.jump(after)
+        b.at = after
+
+    def _below(self, count: Val, width: int) -> Val:
+        """The lanes less than `count`."""
+        b = self.lanes.b
+        count = b.intrinsic("smin", count, constant(width, "i64"))
+        count = b.intrinsic("smax", count, constant(0, "i64"))
+        numbers = constant_lanes(list(range(width)), "i32")
+        return b.compare("slt", numbers, b.cast("trunc", count, "i32"))
+
+    def _rows(self, i: Linear, j: Linear, rows: Val | None, columns: Val | None) -> None:
+        lanes, b = self.lanes, self.lanes.b
+        lanes.lanes, lanes.mask = self.width, columns
+        with lanes.bound(self.nest.row.var, i), lanes.bound(self.nest.lane.var, _lane(j)):
+            known: dict[object, list[Val]] = {}
+            for load in self.nest.loads:
+                where = lanes.position(buffer_of(load), load.indices)
+                key = (id(load.source), where.key)
+                if key not in known:
+                    known[key] = self._transposed(buffer_of(load), where, rows, columns)
+                lanes.tile[id(load.indices)] = known[key]
+        lanes.guarded = rows is not None
+        for n in range(self.height):
+            lanes.tile_row = n
+            lanes.mask = (
+                columns
+                if rows is None or columns is None
+                else b.bin("and", columns, b.lane(rows, n))
+            )
+            row = Linear(i.terms, i.const + n)
+            with lanes.bound(self.nest.row.var, row), lanes.bound(self.nest.lane.var, _lane(j)):
+                for store in self.nest.stores:
+                    lanes.store(store)
+        lanes.tile = {}
+        lanes.lanes, lanes.mask, lanes.guarded = 1, None, False
+
+    def _transposed(
+        self, buffer: Buffer, where: Linear, rows: Val | None, columns: Val | None
+    ) -> list[Val]:
+        """The tile of a load as one vector over lanes for each row."""
+        lanes, b = self.lanes, self.lanes.b
+        parts: list[list[Val]] = []
+        mask, lanes.lanes = lanes.mask, self.height
+        for start in range(0, self.width, self.height):
+            runs = []
+            for n in range(start, start + self.height):
+                lanes.mask = None
+                if rows is not None and columns is not None:
+                    lanes.mask = b.bin("and", rows, b.lane(columns, n))
+                at = Linear(where.terms, where.const + n * where.lane, 1)
+                runs.append(lanes.read(buffer, at))
+            parts.append(transpose(b, runs))
+        lanes.lanes, lanes.mask = self.width, mask
+        while len(parts) > 1:
+            halves = zip(parts[::2], parts[1::2], strict=True)
+            parts = [[b.concatenate(x, y) for x, y in zip(*two, strict=True)] for two in halves]
+        return parts[0]
+
+
+def _lane(j: Linear) -> Linear:
+    return Linear(j.terms, j.const, 1)
+
+
+def transpose(b: Builder, rows: list[Val]) -> list[Val]:
+    """The columns of a square of vectors, whose side is a power of two.
+
+    First within pieces of 16 bytes, by interleaving, then between the pieces: each step is one
+    instruction a vector on x86 and on 128-bit vectors elsewhere.
+    """
+    side, elem = len(rows), rows[0].elem
+    if elem in ("half", "float", "double"):
+        whole = {"half": "i16", "float": "i32", "double": "i64"}[elem]
+        return [
+            b.cast("bitcast", v, elem)
+            for v in transpose(b, [b.cast("bitcast", v, whole) for v in rows])
+        ]
+    piece = min(side, 16 // ELEM_BYTES[elem])
+    pieces = range(0, side, piece)
+    low, high = (
+        [x for p in pieces for k in range(piece // 2) for x in (p + k + h, side + p + k + h)]
+        for h in (0, piece // 2)
+    )
+    done: list[list[Val]] = []  # done[g][k], piece q: column q * piece + k of the g-th few rows
+    for g in pieces:
+        group = rows[g : g + piece]
+        for _ in range(piece.bit_length() - 1):
+            pairs = list(zip(group[: piece // 2], group[piece // 2 :], strict=True))
+            group = [b.shuffle(x, order, y) for x, y in pairs for order in (low, high)]
+        done.append(group)
+    result: list[Val] = [rows[0]] * side
+    even, odd = (
+        [
+            o * side + p * piece + k
+            for o in (0, 1)
+            for p in range(h, len(pieces), 2)
+            for k in range(piece)
+        ]
+        for h in (0, 1)
+    )
+    for k in range(piece):
+        column = [group[k] for group in done]
+        for _ in range(len(pieces).bit_length() - 1):
+            pairs = list(zip(column[::2], column[1::2], strict=True))
+            column = [b.shuffle(x, order, y) for order in (even, odd) for x, y in pairs]
+        for q, v in enumerate(column):
+            result[q * piece + k] = v
+    return result

@@ -1,0 +1,157 @@
+"""Loads and stores at known steps over the lanes, and gathered ones, on every processor."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from akg_py import build, te
+from akg_py.codegen.emitter import emit_func
+from akg_py.codegen.host import CpuKernel
+from akg_py.codegen.target import Processor
+from akg_py.ir.expr import Expr, Select, bounds, const
+from akg_py.ir.stmt import Func
+from tests.codegen.funcs import at, axis, buffer, func, loop, put
+from tests.codegen.processors import available, check_on
+
+STEPS: dict[str, Callable[[Any], Any]] = {
+    "2": lambda i: i * 2,
+    "2 + 1": lambda i: i * 2 + 1,
+    "3": lambda i: i * 3,
+    "4": lambda i: i * 4,
+    "5": lambda i: i * 5,
+    "11": lambda i: i * 11,
+    "reverse": lambda i: 130 - i,
+    "-2": lambda i: 260 - i * 2,
+    "repeat 2": lambda i: i // 2,
+    "repeat 3": lambda i: i // 3,
+    "repeat 16": lambda i: i // 16,
+    "shifted repeat": lambda i: (i + 3) // 4,
+    "period 4": lambda i: i % 4,
+    "period 5": lambda i: i % 5,
+    "swap": lambda i: i // 2 * 2 + (1 - i % 2),
+    "blocks": lambda i: i // 4 * 16 + i % 4,
+    "blocks of 16": lambda i: i // 16 * 40 + i % 16,
+    "halves": lambda i: i % 2 * 70 + i // 2,
+}
+
+
+def steps(index: Callable[[Any], Any], n: int, dtype: str, stores: bool = False) -> Func:
+    i = axis("i", n)
+    e = index(i)
+    A, B = buffer("A", (bounds(e)[1] + 1,), dtype), buffer("B", (n,), dtype)
+    body = put(A, (e,), at(B, i)) if stores else put(B, (i,), at(A, e) + at(A, e))
+    return func([A, B], [A if stores else B], loop(i, n, body, "vector"))
+
+
+@pytest.mark.parametrize("processor", available())
+@pytest.mark.parametrize("name", STEPS)
+def test_loads(name: str, processor: Processor) -> None:
+    for dtype, n in (("float32", 131), ("int8", 128), ("float16", 64), ("int64", 19)):
+        check_on(processor, steps(STEPS[name], n, dtype))
+
+
+@pytest.mark.parametrize("processor", available())
+@pytest.mark.parametrize("name", ["2", "3", "reverse", "11", "swap", "blocks", "halves"])
+def test_stores(name: str, processor: Processor) -> None:
+    for dtype, n in (("float32", 131), ("int8", 128), ("int64", 19)):
+        check_on(processor, steps(STEPS[name], n, dtype, stores=True))
+
+
+@pytest.mark.parametrize("name", ["2", "3", "4", "-2", "reverse", "repeat 2", "halves"])
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs mprotect")
+def test_nothing_outside_is_read(name: str) -> None:
+    """The array is followed, and preceded, by pages that can't be read."""
+    page = mmap.PAGESIZE
+    f = steps(STEPS[name], 128, "float32")
+    kernel = CpuKernel(f)
+    size = f.params[0].shape[0] * 4
+    expected = np.arange(f.params[0].shape[0], dtype=np.float32)
+    libc = ctypes.CDLL(None, use_errno=True)
+    space = mmap.mmap(-1, 4 * page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(space))
+    for guard, place in ((start + 2 * page, start + 2 * page - size), (start, start + page)):
+        ctypes.memmove(place, expected.ctypes.data, size)
+        for protection in (0, 3):
+            assert libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), protection) == 0
+            if protection == 0:
+                b = np.empty(128, np.float32)
+                kernel.compiled.run([place, b.ctypes.data])
+        index = [int(_value(STEPS[name], k)) for k in range(128)]
+        np.testing.assert_array_equal(b, 2 * expected[index])
+
+
+def _value(index: Callable[[Any], Any], i: int) -> int:
+    result = index(i)
+    return int(result.value) if isinstance(result, Expr) else result  # type: ignore[attr-defined]
+
+
+def test_no_gather_for_short_steps() -> None:
+    for name in ("2", "3", "4", "reverse", "repeat 2", "swap", "blocks", "halves"):
+        assert "masked.gather" not in emit_func(steps(STEPS[name], 128, "float32")).text
+
+
+@pytest.mark.parametrize("processor", available())
+def test_steps_under_a_mask(processor: Processor) -> None:
+    """Lanes that a guard keeps out touch nothing."""
+    n = 100
+    A, B = buffer("A", (150,)), buffer("B", (n,))
+    i = axis("i", n)
+    value = Select(i * 2 < 150, at(A, i * 2), const(0.5, "float32"), "float32", True)
+    check_on(processor, func([A, B], [B], loop(i, n, put(B, (i,), value), "vector")))
+
+
+@pytest.mark.parametrize("processor", available())
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float64", "bool"])
+def test_indices_from_data(dtype: str, processor: Processor) -> None:
+    n = 101
+    A, I, B = buffer("A", (60,), dtype), buffer("I", (n,), "int32"), buffer("B", (n,), dtype)  # noqa: E741
+    i = axis("i", n)
+    f = func([A, I, B], [B], loop(i, n, put(B, (i,), at(A, at(I, i))), "vector"))
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, 2, 60).astype(np.dtype(dtype))
+    check_on(processor, f, a, rng.integers(0, 60, n, np.int32), np.zeros(n, a.dtype))
+
+
+# ---------------------------------------------------------------- through completion
+
+
+def run(shape: tuple[int, ...], fn: Any, *arrays: np.ndarray[Any, Any]) -> Any:
+    inputs = [te.placeholder(a.shape, a.dtype.name, name=f"a{n}") for n, a in enumerate(arrays)]
+    C = te.compute(shape, lambda *i: fn(inputs, *i), name="C")
+    return build(te.create_schedule(C.op), [*inputs, C])(*arrays)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])
+def test_completed_layouts(dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    a = rng.integers(-9, 9, (96, 160)).astype(dtype)
+    nz = a.reshape(6, 16, 10, 16).transpose(2, 0, 1, 3)
+    got = run((10, 6, 16, 16), lambda t, w, x, y, z: t[0][x * 16 + y, w * 16 + z], a)
+    np.testing.assert_array_equal(got, nz)
+    got = run((96, 160), lambda t, m, n: t[0][n // 16, m // 16, m % 16, n % 16], nz.copy())
+    np.testing.assert_array_equal(got, a)
+    b = rng.integers(-9, 9, (3, 4, 20, 24)).astype(dtype)
+    got = run((3, 40, 48), lambda t, n, y, x: t[0][n, y % 2 * 2 + x % 2, y // 2, x // 2], b)
+    expected = b.reshape(3, 2, 2, 20, 24).transpose(0, 3, 1, 4, 2).reshape(3, 40, 48)
+    np.testing.assert_array_equal(got, expected)
+    got = run((12, 480), lambda t, i, j: t[0][(i * 480 + j) // 160 % 96, (i * 480 + j) % 160], a)
+    np.testing.assert_array_equal(got, a.reshape(32, 480)[:12])
+
+
+def test_completed_large_layouts() -> None:
+    """Large enough for threads and blocks."""
+    a = np.random.default_rng(0).standard_normal((1040, 1040)).astype(np.float32)
+    nz = a.reshape(65, 16, 65, 16).transpose(2, 0, 1, 3).copy()
+    got = run((65, 65, 16, 16), lambda t, w, x, y, z: t[0][x * 16 + y, w * 16 + z], a)
+    np.testing.assert_array_equal(got, nz)
+    got = run((1040, 1040), lambda t, m, n: t[0][n // 16, m // 16, m % 16, n % 16], nz)
+    np.testing.assert_array_equal(got, a)
+    got = run((1040, 520), lambda t, m, n: t[0][m, n * 2] + t[0][m, n * 2 + 1], a)
+    np.testing.assert_array_equal(got, a[:, ::2] + a[:, 1::2])
