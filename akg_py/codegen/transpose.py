@@ -9,7 +9,7 @@ masked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 32  # of a tile
 MIN_EXTENT = 5  # of either loop; a shorter one is a small lane stride
+WHOLE = 1 << 40  # more than any extent
+MAX_RUN = 2048  # of rows whose lines wait in the cache for the next vector
 ALIGNED_VECTORS = 16  # of a row, from which on its first whole cache line is looked for
 LONG_RUN_BYTES = 1024  # of one read or write, from which on memory reaches its speed
+
+Body = Callable[[Linear, Linear], None]
 
 
 @dataclass(frozen=True)
@@ -166,23 +170,33 @@ class _Tiles:
         b = lanes.b
         columns = self.columns if shift is None else b.bin("add", self.columns, shift)
         origin = Linear() if shift is None else Linear({shift.ref: -1})
-        block = self.width  # walk along what is read, unless that is short or writes split lines
-        if shift is None or self._limit(self.nest.row) * self._size() < LONG_RUN_BYTES:
-            block = max(LONG_RUN_BYTES // self._size(), self.width)
+        # Walk along what is read, a vector of what is written at a time: long reads come from
+        # memory as fast as a copy's. A line that two vectors share must stay in the cache until
+        # the second one; short reads leave it to the writes to be long.
+        is_short = self._limit(self.nest.row) * self._size() < LONG_RUN_BYTES
+        run = max(LONG_RUN_BYTES // self._size(), self.width) if is_short else self.width
+        rows = MAX_RUN if shift is None else WHOLE
 
-        def blocks(start: Linear) -> None:
-            left = b.bin("sub", columns, lanes.materialise(start))
-            count = b.intrinsic("smin", left, constant(block, "i64"))
+        def block(i: Linear, j: Linear) -> None:
+            def tile(n: Linear, k: Linear) -> None:
+                self._tile(lanes.add(i, n), lanes.add(lanes.add(origin, j), k))
 
-            def rows(i: Linear) -> None:
-                def tiles(j: Linear) -> None:
-                    self._tile(i, lanes.add(lanes.add(origin, start), j))
+            left = self._part(self.rows, i, rows), self._part(columns, j, run)
+            self._grid(left[0], self.height, left[1], self.width, tile)
 
-                lanes.counted(count, self.width, tiles, [], False)
+        self._grid(self.rows, rows, columns, run, block)
 
-            lanes.counted(self.rows, self.height, rows, [], False)
+    def _grid(self, rows: Val, height: int, columns: Val, width: int, body: Body) -> None:
+        def row(i: Linear) -> None:
+            self.lanes.counted(columns, width, lambda j: body(i, j), [], False)
 
-        lanes.counted(columns, block, blocks, [], False)
+        self.lanes.counted(rows, height, row, [], False)
+
+    def _part(self, extent: Val, start: Linear, size: int) -> Val:
+        """What is left of a loop from `start`, at most `size`."""
+        b = self.lanes.b
+        left = b.bin("sub", extent, self.lanes.materialise(start))
+        return b.intrinsic("smin", left, constant(size, "i64"))
 
     def _size(self) -> int:
         return ELEM_BYTES[arithmetic.memory_elem(self.nest.stores[0].buffers[0].dtype)]
