@@ -32,7 +32,7 @@ from akg_py.te.stage import ScheduleState, StageState
 from akg_py.te.tensor import IterVar, Tensor
 
 PARALLEL_NS = 50_000  # of work in one thread, below which waking another doesn't pay
-PIECE_NS = 20_000  # of work in one piece of a parallel loop
+PIECE = 1 << 15  # elements in one piece of a parallel loop, the same for neighbours that may join
 BYTE_NS = 0.03  # of memory traffic
 OPERATION_NS, CALL_NS = 0.02, 0.2  # of one element in a float32 vector
 PIECES = 64  # of a parallel loop are enough
@@ -82,14 +82,13 @@ def schedule_elementwise(s: Schedule, stage: StageState) -> None:
     *outer, inner = [s[stage.name].fuse(*g) if len(g) > 1 else g[0] for g in groups]
     ends = [axes.index(g[-1]) for g in groups]
     turned = _turned([tuple(row[n] for n in ends) for row in strides], inner.extent)
-    piece = 1 << max(math.ceil(math.log2(PIECE_NS / cost)), 6)
     if turned is None or not is_large:
         if is_large:
-            inner = _deal(s, stage.name, outer, inner, piece)
+            inner = _deal(s, stage.name, outer, inner)
     elif inner.extent <= BLOCK:
         _deal_blocks(s, stage.name, outer, turned, inner)
     else:
-        inner = _deal_turned(s, stage.name, outer, turned, inner, piece)
+        inner = _deal_turned(s, stage.name, outer, turned, inner)
     if (turned is None or inner.extent <= BLOCK) and inner.extent > 1:
         s[stage.name].vectorize(inner)
 
@@ -121,10 +120,10 @@ def _divisors(index: Expr, axis: IterVar) -> Iterator[int]:
                 yield int(e.b.value)
 
 
-def _deal(s: Schedule, name: str, outer: list[IterVar], inner: IterVar, piece: int) -> IterVar:
+def _deal(s: Schedule, name: str, outer: list[IterVar], inner: IterVar) -> IterVar:
     """Threads take rows, or pieces of long ones; returns the innermost axis."""
-    if inner.extent >= 2 * piece:
-        chunk, inner = s[name].split(inner, factor=piece)
+    if inner.extent >= 2 * PIECE:
+        chunk, inner = s[name].split(inner, factor=PIECE)
         outer = [*outer, chunk]
     rows = outer[:1]
     while len(rows) < len(outer) and math.prod(a.extent for a in rows) < PIECES:
@@ -134,7 +133,7 @@ def _deal(s: Schedule, name: str, outer: list[IterVar], inner: IterVar, piece: i
 
 
 def _deal_turned(
-    s: Schedule, name: str, outer: list[IterVar], turned: int, inner: IterVar, piece: int
+    s: Schedule, name: str, outer: list[IterVar], turned: int, inner: IterVar
 ) -> IterVar:
     """Threads take batches, or blocks of the axis that `inner` swaps places with."""
     across = outer[turned]
@@ -144,8 +143,8 @@ def _deal_turned(
         if inner.extent >= 2 * run:  # reads stay whole rows
             chunk, inner = s[name].split(inner, factor=run)
             rows.append(chunk)
-        elif across.extent >= 2 * piece // inner.extent:
-            chunk, across = s[name].split(across, factor=max(piece // inner.extent // 64, 1) * 64)
+        elif across.extent >= 2 * PIECE // inner.extent:
+            chunk, across = s[name].split(across, factor=max(PIECE // inner.extent // 64, 1) * 64)
             rows.append(chunk)
     if rows:
         s[name].reorder(*rows, across, inner)
