@@ -7,7 +7,6 @@ whole cache line, whose place is found at run time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from akg_py import dtypes
@@ -15,31 +14,24 @@ from akg_py.codegen import arithmetic
 from akg_py.codegen.indices import Linear, flat_index, lane_stride
 from akg_py.codegen.llvm import ELEM_BYTES, Val, constant, constant_lanes
 from akg_py.codegen.streams import LINE_BYTES, straight
-from akg_py.ir.expr import Expr, walk
-from akg_py.ir.stmt import Buffer, For, Stmt, Store, sub_exprs, walk_stmts
+from akg_py.ir.expr import Binary, walk
+from akg_py.ir.stmt import Buffer, For, Store, sub_exprs, walk_stmts
 
 if TYPE_CHECKING:
     from akg_py.codegen.lanes import Lanes
 
 MIN_RUN_BYTES = 1024  # shorter runs of stores stay in the cache
 UNROLL = 4
-MAX_NODES = 24  # of the expressions of a body that is unrolled
+LONG = ("%", "//", "pow")  # of floats, these are loops or many instructions themselves
 
 
 def unroll_of(s: For) -> int:
     """How many vectors the main loop of `s` takes at once."""
-    nodes = 0
-    for e in _values(s.body):
-        if getattr(e, "op", "") in ("%", "//", "pow") and dtypes.is_float(e.dtype):
-            return 1  # lane by lane
-        nodes += 1
-    return UNROLL if nodes <= MAX_NODES else UNROLL // 2
-
-
-def _values(s: Stmt) -> Iterator[Expr]:
-    for inner in walk_stmts(s):
-        for e in sub_exprs(inner):
-            yield from walk(e)
+    nodes = (e for inner in walk_stmts(s.body) for x in sub_exprs(inner) for e in walk(x))
+    is_long = any(
+        isinstance(e, Binary) and e.op in LONG and dtypes.is_float(e.dtype) for e in nodes
+    )
+    return 1 if is_long else UNROLL
 
 
 def emit_flat(lanes: Lanes, s: For, width: int) -> None:
