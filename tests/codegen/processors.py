@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from akg_py.codegen import objects
 from akg_py.codegen.emitter import Emitted, emit_func
-from akg_py.codegen.host import Compiled
 from akg_py.codegen.target import Processor, host
 from akg_py.ir.interpret import interpret
 from akg_py.ir.stmt import Func
@@ -17,11 +18,11 @@ from tests.codegen.funcs import assert_same, random_array
 
 AVX2 = replace(
     host(), name="haswell", vector_bytes=32, registers=16, has_fma=True, has_half=True,
-    has_scale=False,
+    has_scale=False, has_vnni=False, has_bf16=False, pair_lanes=(4, 8), has_fast_gather=True,
 )  # fmt: skip
 SSE = replace(
     host(), name="x86-64", vector_bytes=16, registers=16, has_fma=False, has_half=False,
-    has_scale=False,
+    has_scale=False, has_vnni=False, has_bf16=False, pair_lanes=(4,), has_fast_gather=False,
 )  # fmt: skip
 
 
@@ -44,6 +45,15 @@ def emit_for(f: Func, processor: Processor) -> Emitted:
     return replace(emitted, text=emitted.text.replace("{ nounwind ", f"{{ {marked} "))
 
 
+def run_emitted(emitted: Emitted, arrays: list[np.ndarray[Any, Any]]) -> None:
+    """Run a module on arrays that its Func's parameters allow, in one thread."""
+    loaded = objects.load(emitted.text)
+    space = np.empty(emitted.workspace_bytes + emitted.thread_bytes + 64, np.uint8)
+    start = -(-space.ctypes.data // 64) * 64
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(arrays) + 2))
+    function(loaded.address(emitted.name))(*[a.ctypes.data for a in arrays], start, None)
+
+
 def check_on(
     processor: Processor, f: Func, *arrays: np.ndarray[Any, Any], seed: int = 0
 ) -> list[np.ndarray[Any, Any]]:
@@ -52,7 +62,7 @@ def check_on(
     given = list(arrays) or [random_array(rng, p) for p in f.params]
     expected, actual = [a.copy() for a in given], [a.copy() for a in given]
     interpret(f, *expected)
-    Compiled(emit_for(f, processor), len(f.params)).run([a.ctypes.data for a in actual])
+    run_emitted(emit_for(f, processor), actual)
     for p, a, e in zip(f.params, actual, expected, strict=True):
         assert_same(a, e, p.name)
     return actual

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from akg_py import build, te
+from akg_py.codegen.emitter import emit_func
 from akg_py.codegen.fusion import fuse_loops
-from akg_py.codegen.host import Compiled, CpuKernel
 from akg_py.codegen.streams import plan_streams
 from akg_py.codegen.target import Processor
 from akg_py.ir.expr import Select, cast, const, maximum
 from akg_py.ir.interpret import interpret
 from akg_py.ir.stmt import For, Func, Seq
 from tests.codegen.funcs import assert_same, at, axis, buffer, check, func, loop, put, random_array
-from tests.codegen.processors import available, check_on, emit_for
+from tests.codegen.processors import available, check_on, emit_for, run_emitted
 
 LENGTHS = (255, 256, 257, 300, 511, 513, 1000, 1029)
 
@@ -51,7 +51,7 @@ def test_around_the_cache(processor: Processor, dtypes: str, offset: int) -> Non
         arrays[2] = space[offset : offset + n]
         emitted = emit_for(f, small)
         assert "!nontemporal" in emitted.text or n * arrays[2].itemsize < 1024 * 2
-        Compiled(emitted, 3).run([a.ctypes.data for a in arrays])
+        run_emitted(emitted, arrays)
         assert_same(arrays[2], expected[2])
         assert (space[:offset] == 7).all() and (space[offset + n :] == 7).all()
 
@@ -68,7 +68,7 @@ def test_two_outputs_around_the_cache(offsets: tuple[int, int]) -> None:
     assert len(plan_streams(f, {}, processor).stores) == 2
     a = np.arange(n, dtype=np.float32)
     b, c = (np.zeros(n + 16, np.float32)[k : k + n] for k in offsets)
-    Compiled(emit_for(f, processor), 3).run([x.ctypes.data for x in (a, b, c)])
+    run_emitted(emit_for(f, processor), [a, b, c])
     np.testing.assert_array_equal(b, a + 1)
     np.testing.assert_array_equal(c, (a + 1) * 2)
 
@@ -101,7 +101,7 @@ def test_bits_are_kept() -> None:
         f = func([A, B], [B], loop(i, n, put(B, (i,), at(A, i)), "vector"))
         a = np.random.default_rng(0).integers(0, np.iinfo(bits).max, n, bits, endpoint=True)
         b = np.zeros_like(a)
-        CpuKernel(f).compiled.run([a.ctypes.data, b.ctypes.data])
+        run_emitted(emit_func(f), [a, b])
         np.testing.assert_array_equal(a, b)
 
 

@@ -12,12 +12,11 @@ import pytest
 
 from akg_py import build, te
 from akg_py.codegen.emitter import emit_func
-from akg_py.codegen.host import Compiled
 from akg_py.codegen.target import Processor, host
 from akg_py.ir.expr import Select, const, minimum
 from akg_py.ir.stmt import Alloc, Func, Seq
 from tests.codegen.funcs import at, axis, buffer, check, func, loop, put, random_array
-from tests.codegen.processors import available, check_on
+from tests.codegen.processors import available, check_on, run_emitted
 
 SIZES = (1, 5, 15, 16, 17, 33, 100)
 KINDS = ("serial", "vector", "parallel")
@@ -67,7 +66,7 @@ def test_bits_are_kept() -> None:
         f = transpose(40, 50, dtype)
         a = np.random.default_rng(0).integers(0, np.iinfo(bits).max, (50, 40), bits, endpoint=True)
         b = np.zeros((40, 50), bits)
-        Compiled(emit_func(f), 2).run([a.ctypes.data, b.ctypes.data])
+        run_emitted(emit_func(f), [a, b])
         np.testing.assert_array_equal(b, a.T)
 
 
@@ -146,7 +145,7 @@ def test_around_the_cache(dtype: str, offset: int) -> None:
     a = random_array(np.random.default_rng(0), f.params[0])
     space = np.zeros(80 * 256 + 64, a.dtype)
     b = space[offset : offset + 80 * 256]
-    Compiled(emitted, 2).run([a.ctypes.data, b.ctypes.data])
+    run_emitted(emitted, [a, b])
     np.testing.assert_array_equal(b.reshape(80, 256), a.T)
     assert not space[:offset].any() and not space[offset + 80 * 256 :].any()
 
