@@ -6,6 +6,7 @@ what lanes can't do, it runs as a serial loop. So a wrong annotation costs speed
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -222,10 +223,25 @@ class Lanes(Values):
                 lambda i: self.chunk(s, self._lane(i), width, None),
                 [],
             )
+        if rest.bit_count() == 2 and 2 * rest > width and self._has_room(whole + 2):
+            part = 1 << (rest.bit_length() - 1)
+            self.chunk(s, Linear(const=extent - rest, lane=1), part, None)
+            rest -= part
         if rest:
             width = max(2, 1 << (rest - 1).bit_length())
             tail = None if rest == width else _mask_constant(rest, width)
             self.chunk(s, Linear(const=extent - rest, lane=1), width, tail)
+
+    def _has_room(self, vectors: int) -> bool:
+        """Whether two narrow vectors without a mask may take the place of a wide one with a mask.
+
+        They cost the same where wide operations take two steps, and less where a mask hinders, but
+        as accumulators they are one more for each step of the loops around.
+        """
+        return all(
+            vectors * math.prod(v.hi + 1 for v in held.unrolled) <= MAX_CELLS - 4
+            for held in self.registers.values()
+        )
 
     def _lane(self, i: Linear) -> Linear:
         return Linear(i.terms, i.const, 1)

@@ -49,7 +49,14 @@ def matmul(
 @pytest.mark.parametrize("outer", ["serial", "parallel", "core"])
 @pytest.mark.parametrize(
     "shape",
-    [(8, 64, 16, 4, 64), (13, 37, 5, 6, 32), (7, 3, 9, 2, 16), (1, 1, 1, 4, 4), (9, 70, 4, 3, 48)],
+    [
+        (8, 64, 16, 4, 64),
+        (13, 37, 5, 6, 32),
+        (7, 3, 9, 2, 16),
+        (1, 1, 1, 4, 4),
+        (9, 70, 4, 3, 48),
+        (6, 44, 7, 6, 44),
+    ],
 )
 def test_matmul(shape: tuple[int, int, int, int, int], outer: str, row_kind: str) -> None:
     check(matmul(*shape, outer=outer, row_kind=row_kind))
@@ -72,7 +79,7 @@ def test_matmul_dtypes(dtype: str, acc: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 15, 16, 17, 31, 33, 64, 100, 131, 200])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 12, 15, 16, 17, 26, 31, 33, 64, 100, 131, 200])
 def test_tails(n: int, kind: str) -> None:
     A, B = buffer("A", (n,)), buffer("B", (n,))
     i = axis("i", n)
