@@ -32,10 +32,10 @@ Run = Callable[[], object]
 OURS = "ours"
 ONE_THREAD = "ours, one thread"
 MIN_BATCH_SECONDS = 3e-4
-LEAST_ROUNDS, MOST_ROUNDS = 3, 60
+LEAST_ROUNDS, MOST_ROUNDS = 5, 60
 IDLE_SHARE = 0.1
-IDLE_WAIT_SECONDS = 0.1
-IDLE_STEP_SECONDS = 0.002
+IDLE_WAIT_SECONDS = 0.5
+IDLE_STEP_SECONDS = 0.012  # several ticks: the clock counts other threads by ticks
 
 
 @dataclass
@@ -180,6 +180,7 @@ def run_class(module: KernelClass, sink: Sink, seconds: float, match: str = "") 
             continue
         try:
             case = make()
+            case.candidates = [c for c in case.candidates if _is_wanted(c, sink.thread_counts)]
             _check(case)
         except Exception as error:  # a row that says so, and on to the next case
             sink.add(Row(label, "", 1, failure=f"{type(error).__name__}: {error}".split("\n")[0]))
@@ -188,6 +189,10 @@ def run_class(module: KernelClass, sink: Sink, seconds: float, match: str = "") 
             sink.add(_measure(case, count, seconds))
         del case
     sink.judge(module.BARS)
+
+
+def _is_wanted(candidate: Candidate, counts: Sequence[int]) -> bool:
+    return not candidate.thread_counts or any(n in candidate.thread_counts for n in counts)
 
 
 def _check(case: Case) -> None:
@@ -210,7 +215,7 @@ def _compare(name: str, got: Array, want: Array, case: Case) -> None:
 
 def _measure(case: Case, count: int, seconds: float) -> Row:
     limit_peers(count)
-    picked = [c for c in case.candidates if not c.thread_counts or count in c.thread_counts]
+    picked = [c for c in case.candidates if _is_wanted(c, [count])]
     runs = {c.name: (c.run, count) for c in picked}
     if count > 1:
         runs[ONE_THREAD] = (picked[0].run, 1)
@@ -228,7 +233,7 @@ def interleaved(
         runs: name -> (what to run, threads of akg_py in it).
         seconds: of the whole, about.
     """
-    batches, total = {}, 0.0
+    batches = {}
     for name, (run, count) in runs.items():
         with threads(count):
             run()
@@ -236,28 +241,29 @@ def interleaved(
             run()
             taken = max(time.perf_counter() - start, 1e-7)
         batches[name] = max(1, math.ceil(MIN_BATCH_SECONDS / taken))
-        total += batches[name] * taken
     waits = any(count > 1 for _, count in runs.values())
     if waits:
-        total += 2 * IDLE_STEP_SECONDS * len(runs)
-    rounds = min(max(int(seconds / total), LEAST_ROUNDS), MOST_ROUNDS)
+        _wait_for_idle_threads()
     samples: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
+    deadline = time.perf_counter() + seconds
+    for done in range(MOST_ROUNDS):
+        if done >= LEAST_ROUNDS and time.perf_counter() > deadline:
+            break
         for name, (run, count) in runs.items():
             with threads(count):
-                if waits:
-                    _wait_for_idle_threads()
                 if batches[name] > 1 or waits:
                     run()  # wakes threads, fills small caches
                 start = clock()
                 for _ in range(batches[name]):
                     run()
                 samples[name].append((clock() - start) / batches[name])
+            if waits and name not in (OURS, ONE_THREAD):
+                _wait_for_idle_threads()
     return samples
 
 
 def _wait_for_idle_threads() -> None:
-    """Until threads of the candidate before stop spinning, as those of OpenBLAS and OpenMP do."""
+    """Until a peer's threads stop spinning: those of OpenBLAS do for 0.1 s."""
     deadline = time.perf_counter() + IDLE_WAIT_SECONDS
     while time.perf_counter() < deadline:
         wall, used = time.perf_counter(), time.process_time()
