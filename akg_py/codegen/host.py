@@ -11,7 +11,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -154,10 +154,14 @@ class CpuKernel:
         pairs = zip(ready.arrays, ready.given, strict=True)
         copies = [(copy, array) for copy, array in pairs if copy is not array]
         addresses = [ctypes.c_void_p(address) for address in ready.addresses]
-        if compiled.is_plain and ready.result is None and not copies:
-            call = functools.partial(compiled.function, *addresses, None, None)
-            call.owners = (compiled, ready)  # type: ignore[attr-defined]  # kept alive
-            return call
+        if ready.result is None and not copies:
+            call: Any = (
+                functools.partial(compiled.function, *addresses, None, None)
+                if compiled.is_plain
+                else functools.partial(compiled.run, addresses)
+            )
+            call.owners = (compiled, ready)  # kept alive
+            return cast(Callable[[], Any], call)
 
         def bound() -> Any:
             for copy, array in copies:

@@ -27,18 +27,19 @@ class _Limit:
 
 
 _limits: list[_Limit] = []  # of the contexts that are open, in any thread; the last one counts
+_current: int | None = None  # what they come to
 
 
 def thread_count() -> int:
     """Threads of a parallel loop: `threads()`, $AKG_PY_THREADS or this process's processors."""
-    limits = _limits[-1:]
-    return min(limits[0].count if limits else _default_count(), MAX_HANDS)
+    return _default_count() if _current is None else _current
 
 
 @functools.cache
 def _default_count() -> int:
     given = os.environ.get("AKG_PY_THREADS", "")
-    return int(given) if given.isdigit() and int(given) > 0 else processors()
+    count = int(given) if given.isdigit() and int(given) > 0 else processors()
+    return min(count, MAX_HANDS)
 
 
 @contextmanager
@@ -50,16 +51,19 @@ def threads(count: int) -> Iterator[None]:
         )
     limit = _Limit(count)
     _limits.append(limit)
-    _tell()
+    _settle()
     try:
         yield
     finally:
         _limits.remove(limit)
-        _tell()
+        _settle()
 
 
-def _tell() -> None:
-    """Give the present count to kernels that numba code calls."""
+def _settle() -> None:
+    """Find the count anew, also for kernels that numba code calls."""
+    global _current
+    last = _limits[-1:]
+    _current = min(last[0].count, MAX_HANDS) if last else None
     found = pool() if pool.cache_info().currsize else None
     if found is not None:
         found.hands.value = thread_count()

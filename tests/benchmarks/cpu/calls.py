@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from tests.benchmarks.cpu.report import Figure
 TITLE = "cold start, compilation and call overhead"
 PROCESSES = 7
 CALLS, BATCHES = 2000, 30
+RESTED = 200
 
 GRAPHS = """
 from akg_py import ops, te
@@ -123,6 +125,28 @@ def smallest_time(run: Callable[[], object]) -> float:
     return best / CALLS
 
 
+def rested_time(run: Callable[[], object]) -> float:
+    """Seconds of a short call after two milliseconds without one: the median."""
+    times = []
+    for _ in range(RESTED):
+        time.sleep(0.002)
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def parallel_loop() -> Callable[[], object]:
+    """A bound kernel that hardly does more than to share eight rows out."""
+    X = te.placeholder((8, 16), name="X")
+    Y = te.compute((8, 16), lambda i, j: X[i, j] + 1.0, name="Y")
+    schedule = te.create_schedule(Y.op)
+    schedule[Y].parallel(Y.op.axis[0])
+    schedule[Y].vectorize(Y.op.axis[1])
+    kernel = akg_py.build(schedule, [X, Y], target="cpu", auto=False)
+    return kernel.bind(*(np.ones((8, 16), np.float32) for _ in range(2)))
+
+
 def figures() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as cache:
         for name in ("bias + gelu", "matmul", "layer_norm"):
@@ -147,3 +171,10 @@ def figures() -> Iterator[Figure]:
         bound = kernel.bind(a, b, c)
         yield Figure("kernel.bind(a, b, c)()", smallest_time(bound) * 1e6, "us", 1)
         yield Figure("  an empty function", smallest_time(lambda: None) * 1e6, "us")
+        new = smallest_time(lambda: kernel(a, b)) * 1e6
+        yield Figure("c = kernel(a, b), which allocates", new, "us")
+    loop = parallel_loop()
+    for count, name in ((1, "one thread"), (2, "two threads")):
+        with threads(count):
+            yield Figure(f"a parallel loop on {name}", smallest_time(loop) * 1e6, "us")
+            yield Figure("  after 2 ms of rest, median", rested_time(loop) * 1e6, "us")
