@@ -17,13 +17,14 @@ from akg_py.codegen.target import host
 from akg_py.codegen.threads import thread_count
 from akg_py.ir.expr import Binary, Cast, Expr, Load, Reduce, loads
 from akg_py.lowering.prepare import is_narrow
-from akg_py.te.schedule import Schedule
+from akg_py.te.schedule import Schedule, Stage
 from akg_py.te.stage import StageState
 from akg_py.te.tensor import IterVar, Tensor
 
 BLOCK_K_BYTES = 2048  # of a column of B between two visits of a register tile;
 GROUPED_K_BYTES = 4096  # with dot instructions, which pass over it several times as fast
 BLOCK_ROWS = 96  # rows of A that stay in the second cache
+ROW_RUN_BYTES = 1024  # of a row of B that are read together to be packed
 ROW_SHIFT = (64, 16)  # copied rows start 16 elements apart modulo 64, in different cache sets
 BLOCK_BYTES = 256 << 10  # of a product that waits for its consumer
 PACKED_BYTES = 64 << 10  # B is packed when it is larger ...
@@ -33,7 +34,7 @@ SHORT_K = 512  # rows of A that follow each other closely enough for high tiles
 MANY_ROWS = 48
 HIGHEST_TILE = 14  # rows of a tile
 MIN_CHAINS = 8  # multiply-adds in flight that hide their latency
-GROUPED_ROWS = 4  # dot instructions need B in groups; packed from this many rows on
+GROUPED_ROWS = {4: 3, 2: 7}  # dot instructions need B in groups; packed from this many rows on
 PARALLEL_FLOPS = 2_000_000  # less isn't worth waking a thread
 
 
@@ -66,7 +67,7 @@ class ProductTiles:
         block_rows: rows of one thread's block; 0 leaves them whole and deals columns.
         block_columns: columns of a block, a multiple of `columns`; 0 is all of them.
         pack: where panels of B are made: "" (nowhere), "first" (all, before the product) or
-            "panel" (each where it is used).
+            "panel" (where they are used: a block of columns, or each by itself).
     """
 
     rows: int
@@ -138,7 +139,7 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     """Tiles for the host's registers and caches."""
     M, N, K = p.m.extent, p.n.extent, p.k.extent
     lanes = host().vector_bytes // 4
-    groups = p.group > 1 and M >= GROUPED_ROWS
+    groups = GROUPED_ROWS.get(p.group, M + 1) <= M
     rows, width = _register_tile(M, _ceildiv(N, lanes), K, groups)
     columns = width * lanes
     is_converted = not groups and _is_converted(p.b)
@@ -239,7 +240,8 @@ def tile_product(s: Schedule, name: str, tiles: ProductTiles | None = None) -> s
         inner_m, inner_n = p.m, p.n
     panel, block_k = _inner_loops(s, name, p, tiles, inner_m, inner_n)
     if tiles.pack:
-        _pack(s, name, p, tiles, panel)
+        by_block = tiles.block_columns > 0 and not p.rest
+        _pack(s, name, p, tiles, (target, block) if by_block else (stage, panel), by_block)
     if _copies_rows(p, tiles):
         _copy_rows(s, name, p, block_k)
     return {name, out}
@@ -281,8 +283,20 @@ def _copy_rows(s: Schedule, name: str, p: Product, block_k: IterVar) -> None:
         rows.transform_layout(lambda *x: (*(x[d] for d in others), x[m], x[k]))
 
 
-def _pack(s: Schedule, name: str, p: Product, tiles: ProductTiles, panel: IterVar) -> None:
-    """Copy B into panels of a tile's columns, in which the rows (or groups of them) follow."""
+def _pack(
+    s: Schedule,
+    name: str,
+    p: Product,
+    tiles: ProductTiles,
+    place: tuple[Stage, IterVar],
+    by_block: bool,
+) -> None:
+    """Copy B into panels of a tile's columns, in which the rows (or groups of them) follow.
+
+    Args:
+        place: the loop that uses the copy, unless all panels are made first.
+        by_block: whether that loop uses several panels.
+    """
     load = next(x for x in loads(s[name].op.body[0]) if x.source is p.b)
     k, n = load.indices.index(p.k), load.indices.index(p.n)
     first = tiles.pack == "first"
@@ -298,17 +312,21 @@ def _pack(s: Schedule, name: str, p: Product, tiles: ProductTiles, panel: IterVa
         return (*outer, x[n] // width, x[k] // group, x[n] % width, x[k] % group)
 
     copy.transform_layout(layout)
-    n_outer, n_inner = copy.split(axes[n], factor=width)
-    if group == 1:
-        copy.reorder(*others, n_outer, axes[k], n_inner)
-    else:
-        k_outer, k_inner = copy.split(axes[k], factor=group)
-        copy.reorder(*others, n_outer, k_outer, n_inner, k_inner)
-    copy.vectorize(n_inner)
+    panels, n_inner = copy.split(axes[n], factor=width)
+    rows, inner = axes[k], [n_inner]
+    if group > 1:
+        rows, k_inner = copy.split(rows, factor=group)
+        inner.append(k_inner)
+    # rows are read in runs of several panels, which the processor foresees
     if first:
-        copy.parallel(copy.fuse(*others, n_outer) if others else n_outer)
+        run = max(1, ROW_RUN_BYTES // (dtypes.size_bytes(p.b.dtype) * width))
+        runs, panels = copy.split(panels, factor=_even(_ceildiv(axes[n].extent, width), 1, run))
+        copy.reorder(*others, runs, rows, panels, *inner)
+        copy.parallel(copy.fuse(*others, runs) if others else runs)
     else:
-        copy.compute_at(s[name], panel)
+        copy.reorder(*others, *((rows, panels) if by_block else (panels, rows)), *inner)
+        copy.compute_at(*place)
+    copy.vectorize(n_inner)
 
 
 def _epilogue(s: Schedule, stage: StageState) -> str:
