@@ -12,13 +12,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from akg_py.codegen import arithmetic
+from akg_py.codegen.choices import find_choice
 from akg_py.codegen.dependence import is_independent
-from akg_py.codegen.folds import Fold, find_folds
+from akg_py.codegen.extrema import as_extremum
+from akg_py.codegen.folds import Combination, Fold, accumulated
 from akg_py.codegen.indices import Linear, flat_index, lane_stride
 from akg_py.codegen.lanes import walk_values
 from akg_py.codegen.llvm import ELEM_BYTES, Val, constant, constant_lanes
 from akg_py.codegen.values import stays_inside
-from akg_py.ir.expr import Expr, bounds, free_vars, is_index, loads
+from akg_py.ir.expr import Expr, Var, bounds, free_vars, is_index, loads
 from akg_py.ir.stmt import Alloc, Buffer, For, If, Intrinsic, Seq, Stmt, Store, buffer_of
 
 if TYPE_CHECKING:
@@ -94,7 +96,7 @@ def _find_parts(loops: Loops, s: For) -> list[_Part] | None:
         if part is None or not all(map(is_index, part.store.indices)):
             return None
         if not any(s.var in free_vars(e) for e in part.store.indices):
-            found = find_folds(part.store, s.var, loops.alias)
+            found = _find_folds(part.store, s.var, loops.alias, part.condition is not None)
             if found is None:
                 return None
             part.folds = found
@@ -103,6 +105,19 @@ def _find_parts(loops: Loops, s: For) -> list[_Part] | None:
     if not folded or not _are_apart(loops, s, found_parts, folded):
         return None
     return found_parts
+
+
+def _find_folds(store: Store, var: Var, alias: dict[int, int], guarded: bool) -> list[Fold] | None:
+    """The folds that `store` is over the loop of `var`, or None."""
+    combined = [accumulated(store, alias, n) for n in range(len(store.buffers))]
+    if all(e is not None for e in combined):
+        return [
+            Combination(buffer, store, e, value.op)  # type: ignore[attr-defined]
+            for buffer, value, e in zip(store.buffers, store.values, combined, strict=True)
+            if e is not None
+        ]
+    choice = find_choice(store, var, alias)
+    return None if choice is None else [choice if guarded else as_extremum(choice)]
 
 
 def _stores(s: Stmt, condition: Expr | None) -> Iterator[_Part | None]:
@@ -181,7 +196,7 @@ class _Reduction:
         """For a known extent: whole blocks, the vectors that are left, then one masked vector."""
         width = self.width
         count = max(1, min(ACCUMULATORS, extent // width))
-        self._start(count)
+        self._start(count, constant(extent, "i64"))
         whole = extent // (count * width) * count * width
         self.loops.counted(constant(whole, "i64"), count * width, self._block, [])
         for n, at in enumerate(range(whole, extent, width)):
@@ -193,7 +208,7 @@ class _Reduction:
     def emit_open(self, total: Val) -> None:
         """For an extent that is only known when it runs."""
         b, width = self.loops.b, self.width
-        self._start(ACCUMULATORS)
+        self._start(ACCUMULATORS, total)
         many = b.bin("and", total, constant(-ACCUMULATORS * width, "i64"))
         self.loops.counted(many, ACCUMULATORS * width, self._block, [])
         rest = b.bin("sub", total, many)
@@ -208,10 +223,10 @@ class _Reduction:
         self.loops.counted(rest, width, tail, [])
         self._finish()
 
-    def _start(self, count: int) -> None:
+    def _start(self, count: int, total: Val) -> None:
         self.count = count
         for fold in self.folds:
-            fold.start(self.loops, count, self.width)
+            fold.start(self.loops, count, self.width, total)
 
     def _finish(self) -> None:
         for fold in self.folds:

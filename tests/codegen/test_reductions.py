@@ -249,3 +249,54 @@ def test_tails_of_split_reductions(kind: str) -> None:
         np.testing.assert_array_equal(got[1], x.max(1))
     else:
         np.testing.assert_array_equal(got, getattr(x, kind)(1))
+
+
+STYLES: dict[str, Any] = {  # ways to say that x, which comes first, stays
+    "or equal": lambda x, y: x[1] >= y[1],
+    "earlier of equals": lambda x, y: te.any(x[1] > y[1], te.all(x[1] == y[1], x[0] < y[0])),
+    "swapped": lambda x, y: y[1] <= x[1],
+    "not better": lambda x, y: te.logical_not(y[1] > x[1]),
+    "nan first": lambda x, y: te.any(te.isnan(x[1]), x[1] >= y[1]),
+    "later of equals": lambda x, y: x[1] > y[1],
+    "by place only": lambda x, y: x[0] > y[0],
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("n", [2, 16, 33, 100, 512])
+def test_ways_to_say_argmax(style: str, n: int) -> None:
+    def pick(x: Any, y: Any) -> Any:
+        keep = STYLES[style](x, y)
+        return tuple(te.Select(keep, a, b) for a, b in zip(x, y, strict=True))
+
+    reducer = te.comm_reducer(
+        pick, lambda i, v, w: (te.const(-1, i), te.min_value(v), te.const(0, w)), name="best"
+    )
+    X, W = te.placeholder((9, n), name="X"), te.placeholder((9, n), "int16", name="W")
+    k = te.reduce_axis((0, n), name="k")
+    out = te.compute((9,), lambda i: reducer((k * 3 + i, te.abs(X[i, k]), W[i, k]), axis=k))
+    kernel = akg.build(te.create_schedule(out[0].op), [X, W, *out], target="cpu", auto=False)
+    rng = np.random.default_rng(n)
+    x = small_integers((9, n), "float32", rng)
+    w = rng.integers(-99, 99, (9, n)).astype("int16")
+    if style == "nan first":
+        x[3, n // 2 :] = np.nan
+    at = np.abs(x).argmax(1)
+    if style == "later of equals":
+        at = n - 1 - np.abs(x[:, ::-1]).argmax(1)
+    elif style == "by place only":
+        at = np.full(9, n - 1)
+    place, top, weight = kernel(x, w)
+    np.testing.assert_array_equal(place, at * 3 + np.arange(9))
+    np.testing.assert_array_equal(top, np.abs(x)[np.arange(9), at])
+    np.testing.assert_array_equal(weight, w[np.arange(9), at])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_strided_argmax(dtype: str) -> None:
+    for n in (1, 5, 37):
+        kernel = arg_kernel((n, 6), dtype, True, axis=0)
+        x = small_integers((n, 6), dtype, np.random.default_rng(n))
+        place, top = kernel(x)
+        np.testing.assert_array_equal(place, x.argmax(0))
+        np.testing.assert_array_equal(top, x.max(0))
