@@ -42,9 +42,9 @@ class CoreMemory:
         self.work = np.zeros(72, np.int64)
         for i in range(2):
             self.work[64 + i] = self.allocate(PACK_BYTES).ctypes.data
-        from akg_py.ascend.readers.kernels import execute as kernels
+        from akg_py.ascend.readers.kernels import TABLE
 
-        self.work[67] = kernels.address
+        self.work[67] = TABLE.ctypes.data
 
     def allocate(self, size: int) -> np.ndarray:
         """`size` zero bytes from a 64 B boundary."""

@@ -74,10 +74,9 @@ def emit_func(
         0,
         f"define void @{name}({', '.join(params)}) #0 {{\n{body}\n}}",
     )
-    attributes = f'nounwind "prefer-vector-width"="{processor.vector_bytes * 8}"'
     return Emitted(
         name,
-        module.text(attributes),
+        module.text(),
         emitter.memory.peak,
         emitter.thread_peak,
         emitter.has_parallel,

@@ -207,9 +207,10 @@ class Formula:
         most = 64 // (4 if x.elem == "float" else 8)
         if x.lanes > most:  # by halves
             sides = list(range(x.lanes // 2)), list(range(x.lanes // 2, x.lanes))
-            return self.b.concatenate(
-                *(self._instruction(name, *(self.b.shuffle(a, s) for a in args)) for s in sides)
+            low, high = (
+                self._instruction(name, *(self.b.shuffle(a, s) for a in args)) for s in sides
             )
+            return self.b.shuffle(low, list(range(x.lanes)), high)
         lanes = max(x.lanes, most // 4)
         if lanes != x.lanes:
             order = [min(i, x.lanes - 1) for i in range(lanes)]

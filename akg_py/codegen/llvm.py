@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -108,12 +109,13 @@ class Module:
         self.metadata.append(f"!{len(self.metadata)} = {text}")
         return f"!{len(self.metadata) - 1}"
 
-    def text(self, attributes: str) -> str:
+    def text(self) -> str:
+        wide = self.processor.vector_bytes * 8
         parts = [
             *self.definitions.values(),
             *self.functions,
             *self.declarations.values(),
-            f"attributes #0 = {{ {attributes} }}",
+            f'attributes #0 = {{ nounwind "prefer-vector-width"="{wide}" }}',
             "\n".join(self.metadata),
         ]
         return "\n\n".join(parts) + "\n"
@@ -271,24 +273,84 @@ class Builder:
             result = self.insert(result, one, i)
         return result
 
+    # ------------------------------------------------------------ memory and loops
+
+    def pointer(self, address: Val) -> str:
+        """A pointer to what is at an `i64` address."""
+        return self.op(f"inttoptr {address.typed} to ptr", "ptr").ref
+
+    def load(self, pointer: str, elem: str, lanes: int, align: int, mask: Val | None = None) -> Val:
+        """Adjacent elements; zero in lanes that `mask` leaves out, which aren't read."""
+        if mask is None:
+            return self.op(
+                f"load {type_text(elem, lanes)}, ptr {pointer}, align {align}", elem, lanes
+            )
+        rest = Val("zeroinitializer", elem, lanes)
+        name = f"llvm.masked.load.{suffix(rest)}.p0"
+        self.module.declarations.setdefault(
+            name, f"declare {rest.type} @{name}(ptr, <{lanes} x i1>, {rest.type})"
+        )
+        mask = self.splat(mask, lanes)
+        return self.op(
+            f"call {rest.type} @{name}(ptr align {align} {pointer}, {mask.typed}, {rest.typed})",
+            elem,
+            lanes,
+        )
+
+    def store(
+        self, pointer: str, value: Val, align: int, mask: Val | None = None, hint: str = ""
+    ) -> None:
+        """Lanes side by side, those of `mask`; the hint is for a store without one."""
+        if mask is None:
+            self.emit(f"store {value.typed}, ptr {pointer}, align {align}{hint}")
+            return
+        name = f"llvm.masked.store.{suffix(value)}.p0"
+        mask = self.splat(mask, value.lanes)
+        self.module.declarations.setdefault(
+            name, f"declare void @{name}({value.type}, ptr, {mask.type})"
+        )
+        self.emit(f"call void @{name}({value.typed}, ptr align {align} {pointer}, {mask.typed})")
+
+    def times(self, count: Val, body: Callable[[Val], None]) -> None:
+        """`body(i)` for i from 0 below an `i64`."""
+        before, head, after = self.at, self.block("loop"), self.block("after")
+        self.branch(self.compare("sgt", count, constant(0, "i64")), head, after)
+        self.at = head
+        i, following = Val(self.name(), "i64"), self.name()
+        head.lines.append("")
+        body(i)
+        head.lines[0] = (
+            f"{i.ref} = phi i64 [ 0, %{before.label} ], [ {following}, %{self.at.label} ]"
+        )
+        self.emit(f"{following} = add nuw nsw i64 {i.ref}, 1")
+        self.branch(self.compare("slt", Val(following, "i64"), count), head, after)
+        self.at = after
+
+    def when(self, condition: Val, body: Callable[[], None]) -> None:
+        """`body()` if a scalar condition holds."""
+        self.if_else(condition, body, lambda: None)
+
+    def if_else(self, condition: Val, yes: Callable[[], None], no: Callable[[], None]) -> None:
+        """One of two bodies."""
+        sides, after = [self.block("then"), self.block("else")], self.block("after")
+        self.branch(condition, sides[0], sides[1])
+        for block, body in zip(sides, (yes, no), strict=True):
+            self.at = block
+            body()
+            self.jump(after)
+        self.at = after
+
     def shuffle(self, v: Val, order: list[int], other: Val | None = None) -> Val:
-        """Lanes of `v`, and of `other` counted on from there, in an order."""
+        """The lanes `order` of `v`, or of `v` followed by `other`."""
         mask = ", ".join(f"i32 {i}" for i in order)
         second = f"{v.type} poison" if other is None else other.typed
         return self.op(
-            f"shufflevector {v.typed}, {second}, <{len(order)} x i32> <{mask}>",
-            v.elem,
-            len(order),
+            f"shufflevector {v.typed}, {second}, <{len(order)} x i32> <{mask}>", v.elem, len(order)
         )
 
     def concatenate(self, x: Val, y: Val) -> Val:
         """The lanes of `x`, then those of `y`."""
-        mask = ", ".join(f"i32 {i}" for i in range(x.lanes + y.lanes))
-        return self.op(
-            f"shufflevector {x.typed}, {y.typed}, <{x.lanes + y.lanes} x i32> <{mask}>",
-            x.elem,
-            x.lanes + y.lanes,
-        )
+        return self.shuffle(x, list(range(x.lanes + y.lanes)), y)
 
 
 def suffix(v: Val) -> str:

@@ -15,20 +15,30 @@ from typing import Any
 
 import numba
 from llvmlite import ir
-from numba.core import caching, cgutils, types
+from numba.core import caching, types
 from numba.extending import intrinsic
 
 from akg_py.codegen.cache import cache_dir, mark_used
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+_EMITTER = (
+    "arithmetic",
+    "exponentials",
+    "formulas",
+    "functions",
+    "linking",
+    "llvm",
+    "math",
+    "memory",
+    "polynomials",
+)
 _ENGINE = (
     _PACKAGE / "ascend" / "readers",
-    _PACKAGE / "codegen" / "memory.py",
+    *(_PACKAGE / "codegen" / f"{name}.py" for name in _EMITTER),
     _PACKAGE / "ascend" / "isa.py",
 )
 
-I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
-F32 = ir.FloatType()
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 
 
 @functools.cache
@@ -106,11 +116,6 @@ def entry(arguments: int) -> Any:
 def machine(function: Callable[..., Any]) -> Any:
     """numba's `intrinsic`: a function that is given as LLVM IR."""
     return intrinsic(function)
-
-
-def slot_of(builder: ir.IRBuilder, kind: ir.Type) -> ir.Value:
-    """Stack space for one value, allocated in the function's entry."""
-    return cgutils.alloca_once(builder, kind)  # type: ignore[no-untyped-call]
 
 
 def pointer(builder: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from akg_py.codegen import objects, threads
 from akg_py.codegen.allocator import ALIGN
+from akg_py.codegen.linking import link
 from akg_py.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from akg_py.codegen.host import CpuKernel
-
-_libraries: dict[str, Any] = {}
 
 
 def jit_of(kernel: CpuKernel) -> Any:
@@ -30,6 +29,7 @@ def jit_of(kernel: CpuKernel) -> Any:
     emitted = kernel.compiled.emitted
     digest = objects.digest_of(emitted.text)
     symbol = f"akg_{digest[:24]}_{emitted.name}"
+    text = emitted.text.replace(f"@{emitted.name}(", f"@{symbol}(")
     params = kernel.func.params
     wanted = [_numba_type(p.dtype) for p in params]
     has_team = emitted.is_parallel and _add_pool()
@@ -66,9 +66,7 @@ def jit_of(kernel: CpuKernel) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             from llvmlite import ir
 
-            context.active_code_library.add_linking_library(
-                _library(context, emitted.name, symbol, emitted.text, digest)
-            )
+            link(context, symbol, text)
             pointer = cgutils.voidptr_t
             kinds = signature.args[0]
             values = cgutils.unpack_tuple(builder, args[0], len(kinds))  # type: ignore[no-untyped-call]
@@ -130,24 +128,6 @@ def _external(module: Any, kind: Any, name: str) -> Any:
     if name not in module.globals:
         ir.GlobalVariable(module, kind, name)
     return module.globals[name]
-
-
-def _library(context: Any, name: str, symbol: str, text: str, digest: str) -> Any:
-    import llvmlite.binding as llvm
-
-    objects.load(text)  # makes the C library's functions known
-    codegen = context.codegen()
-    key = f"{digest}:{id(codegen)}"
-    if key not in _libraries:
-        library = codegen.create_library(symbol)
-        module = llvm.parse_assembly(text.replace(f"@{name}(", f"@{symbol}("))
-        module.triple = llvm.get_process_triple()
-        module.data_layout = str(codegen.target_data)
-        module.verify()
-        library.add_llvm_module(module)
-        library.finalize()
-        _libraries[key] = library
-    return _libraries[key]
 
 
 def _numba_type(dtype: str) -> Any:

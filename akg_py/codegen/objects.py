@@ -151,7 +151,8 @@ def forget() -> None:
 
 
 @functools.cache
-def _prepare() -> Any:
+def prepare() -> Any:
+    """llvmlite's binding, ready to compile for this machine."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -180,7 +181,7 @@ def _machine(llvm: Any) -> Any:
 
 def optimise(text: str) -> Any:
     """The parsed module after LLVM's O2 pipeline: O3 takes a third longer for the same speed."""
-    llvm = _prepare()
+    llvm = prepare()
     try:
         module = llvm.parse_assembly(text)
         module.triple = llvm.get_process_triple()
@@ -201,17 +202,17 @@ def optimise(text: str) -> Any:
 def compile_object(text: str) -> bytes:
     """Object bytes of IR text."""
     module = optimise(text)
-    return bytes(_machine(_prepare()).emit_object(module))
+    return bytes(_machine(prepare()).emit_object(module))
 
 
 def assembly_of(text: str) -> str:
     """What the processor runs, for reading."""
     module = optimise(text)
-    return str(_machine(_prepare()).emit_assembly(module))
+    return str(_machine(prepare()).emit_assembly(module))
 
 
 def _link(code: bytes) -> Any:
-    llvm = _prepare()
+    llvm = prepare()
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(llvm))
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from akg_py import dtypes
 from akg_py.codegen import arithmetic, math
 from akg_py.codegen.indices import Indices, Linear, flat_index, strides
-from akg_py.codegen.llvm import ELEM_BYTES, Block, Builder, Val, constant, suffix, type_text
+from akg_py.codegen.llvm import ELEM_BYTES, Block, Builder, Val, constant, suffix
 from akg_py.codegen.registers import Registers
 from akg_py.codegen.streams import LINE_BYTES, PREFETCH_BYTES, Streams
 from akg_py.errors import InternalError
@@ -294,25 +294,9 @@ class Values(Indices):
     def _read_run(self, buffer: Buffer, where: Linear, elem: str) -> Val:
         align = ELEM_BYTES[elem]
         pointer = self._pointer(buffer, where, elem)
-        wide = type_text(elem, self.lanes)
-        if self.mask is None:
-            if self.streaming and id(buffer) in self.streams.loads:
-                self._prefetch(pointer, align * self.lanes)
-            return self.b.op(f"load {wide}, ptr {pointer}, align {align}", elem, self.lanes)
-        return self._masked_load(pointer, elem, align)
-
-    def _masked_load(self, pointer: str, elem: str, align: int) -> Val:
-        """Adjacent elements for the lanes that run, zero for the others."""
-        assert self.mask is not None
-        rest = Val("zeroinitializer", elem, self.lanes)
-        name = f"llvm.masked.load.{suffix(rest)}.p0"
-        self._declare(name, f"declare {rest.type} @{name}(ptr, <{self.lanes} x i1>, {rest.type})")
-        mask = self.b.splat(self.mask, self.lanes)
-        return self.b.op(
-            f"call {rest.type} @{name}(ptr align {align} {pointer}, {mask.typed}, {rest.typed})",
-            elem,
-            self.lanes,
-        )
+        if self.mask is None and self.streaming and id(buffer) in self.streams.loads:
+            self._prefetch(pointer, align * self.lanes)
+        return self.b.load(pointer, elem, self.lanes, align, self.mask)
 
     def read_words(self, buffer: Buffer, where: Linear, size: int) -> Val:
         """`size` adjacent elements as `i32`: the word at `where`, or one for each lane."""
@@ -322,15 +306,12 @@ class Values(Indices):
             return self._gather(self._pointers(buffer, where, elem), "i32", align)
         lanes = 1 if where.is_uniform else self.lanes
         pointer = self._pointer(buffer, where, elem)
-        if lanes == 1 or self.mask is None:
-            wide = type_text("i32", lanes)
-            return self.b.op(f"load {wide}, ptr {pointer}, align {align}", "i32", lanes)
-        return self._masked_load(pointer, "i32", align)
+        return self.b.load(pointer, "i32", lanes, align, None if lanes == 1 else self.mask)
 
     def write_words(self, buffer: Buffer, where: Linear, words: Val) -> None:
         """Store adjacent elements given as one `i32` for each lane, side by side."""
         elem = arithmetic.memory_elem(buffer.dtype)
-        self._store_run(self._pointer(buffer, where, elem), words, ELEM_BYTES[elem])
+        self.b.store(self._pointer(buffer, where, elem), words, ELEM_BYTES[elem], self.mask)
 
     def store(self, s: Store) -> None:
         """All values, then all stores."""
@@ -366,7 +347,8 @@ class Values(Indices):
             if self.mask is None and id(buffer) in self.streaming:
                 align = min(LINE_BYTES, align * self.lanes)
             hint = f", {self.b.module.around_cache()}" if id(buffer) in self.streaming else ""
-            self._store_run(self._pointer(buffer, where, elem), value, align, hint)
+            pointer = self._pointer(buffer, where, elem)
+            self.b.store(pointer, value, align, self.mask, hint)
             return
         if self.mask is None and where.extra is None:
             offsets = where.offsets(self.lanes)
@@ -393,16 +375,6 @@ class Values(Indices):
             f"call void @{name}({value.typed}, "
             f"<{self.lanes} x ptr> align {align} {pointers}, {mask.typed})"
         )
-
-    def _store_run(self, pointer: str, value: Val, align: int, hint: str = "") -> None:
-        """Store the lanes that run side by side."""
-        if self.mask is None:
-            self.b.emit(f"store {value.typed}, ptr {pointer}, align {align}{hint}")
-            return
-        name = f"llvm.masked.store.{suffix(value)}.p0"
-        self._declare(name, f"declare void @{name}({value.type}, ptr, <{self.lanes} x i1>)")
-        mask = self.b.splat(self.mask, self.lanes)
-        self.b.emit(f"call void @{name}({value.typed}, ptr align {align} {pointer}, {mask.typed})")
 
     def _prefetch(self, pointer: str, size: int) -> None:
         """Ask for the lines that a streaming loop reads next."""

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from akg_py import build, te
 from akg_py.ascend import instructions as ins
 from akg_py.ascend import isa, values
 from akg_py.ascend.device import load_device
@@ -326,3 +327,20 @@ def test_all_exponents(name):
         np.zeros_like(x),
     )
     close(name, got, reference(name, x, x, "f32"))
+
+
+@pytest.mark.parametrize(
+    ("name", "function"), [("VEXP", "exp"), ("VLN", "log"), ("VRSQRT", "rsqrt")]
+)
+def test_functions_are_those_of_the_cpu(name, function):
+    """The simulated vector unit and the cpu target share one emitter: equal bits."""
+    x = te.placeholder((4096,), "float32", name="X")
+    y = te.compute((4096,), lambda i: getattr(te, function)(x[i]), name="Y")
+    data = sample("f32", 4096)
+    got = run_one(
+        lambda d, a, b: ins.vector(name, "float32", d, a, lanes=64, repeats=64),
+        [data],
+        np.zeros_like(data),
+    )
+    kernel = build(te.create_schedule(y.op), [x, y], target="cpu")
+    np.testing.assert_array_equal(got, kernel(data))

@@ -10,30 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, types
-
 from akg_py.ascend.isa import ATOMIC_ADD, RELU
-from akg_py.ascend.readers.lanes import Lanes
-from akg_py.codegen.memory import (
-    I32,
-    I64,
-    called,
-    inlined,
-    ld,
-    load,
-    machine,
-    move,
-    move32,
-    move64,
-    pointer,
-    slot_of,
-    st8,
-    st16,
-)
+from akg_py.ascend.readers import operations
+from akg_py.codegen.linking import emitted
+from akg_py.codegen.llvm import Builder, Val, constant
+from akg_py.codegen.memory import called, inlined, ld, machine, move, move32, move64, st8, st16
 
 #: floats between packed rows of A beyond k, so that rows don't share cache sets
 PITCH_PAD = 16
+LANES = 16
 
 
 @inlined
@@ -41,27 +26,30 @@ def argument(x, i):  # type: ignore[no-untyped-def]
     return ld(x + i * 8)
 
 
-def _widening_copy(dtype: str, name: str) -> Any:
+def _widening_copy(dtype: str) -> Any:
+    def make(b: Builder, dst: Val, src: Val) -> None:
+        result = "i32" if dtype == "i8" else "f32"
+        operations.store(b, operations.load_wide(b, src, dtype, LANES), dst, result)
+
     @machine
     def copy(typingctx: Any, dst: Any, src: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            lanes = Lanes(builder, 16)
-            result = "i32" if dtype == "i8" else "f32"
-            lanes.store(lanes.load(args[1], dtype), args[0], result)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), generate
+        return emitted(f"akg.widen_{dtype}", make)(dst, src)
 
     copy.__doc__ = f"Sixteen {dtype} elements as float32 (int8: int32)."
     return copy
 
 
-widen_f16 = _widening_copy("f16", "widen_f16")
-widen_bf16 = _widening_copy("bf16", "widen_bf16")
-widen_i8 = _widening_copy("i8", "widen_i8")
+widen_f16, widen_bf16, widen_i8 = map(_widening_copy, ("f16", "bf16", "i8"))
 
 
-def _multiplication(whole: bool) -> Any:
+def _multiplication(dtype: str) -> Any:
+    def make(b: Builder, *args: Val) -> None:
+        b.if_else(
+            b.compare("ne", args[7], constant(0, "i64")),
+            lambda: _multiply(b, args, 2, dtype),
+            lambda: _multiply(b, args, 1, dtype),
+        )
+
     @machine
     def multiply(
         typingctx: Any,
@@ -79,78 +67,56 @@ def _multiplication(whole: bool) -> Any:
         Rows of A are a_pitch bytes apart, B is packed 32 wide. With `wide` 0 only the first column
         is computed and stored.
         """
-
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            builder.call(_micro_kernel(builder.module, whole), args)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 8), generate
+        function = emitted(f"akg.multiply_{dtype}", make, "noinline")
+        return function(c, c_stride, a, a_pitch, b, k, init, wide)
 
     return multiply
 
 
-multiply_f32, multiply_i32 = _multiplication(False), _multiplication(True)
+multiply_f32, multiply_i32 = _multiplication("f32"), _multiplication("i32")
 
 
-def _micro_kernel(module: ir.Module, whole: bool) -> ir.Function:
-    name = "akg.multiply_i32" if whole else "akg.multiply_f32"
-    function = module.globals.get(name)
-    if function is not None:
-        return function
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 8), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    function.attributes.add("nounwind")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    wide = builder.icmp_signed("!=", function.args[7], I64(0))
-    with builder.if_else(wide) as (then, otherwise):
-        with then:
-            _multiply(builder, function.args, 2, whole)
-        with otherwise:
-            _multiply(builder, function.args, 1, whole)
-    builder.ret_void()
-    return function
+def _multiply(b: Builder, args: tuple[Val, ...], columns: int, dtype: str) -> None:
+    c, c_stride, left, pitch, right, k, init, _ = args
 
+    def word(value: int) -> Val:
+        return constant(value, "i64")
 
-def _multiply(builder: ir.IRBuilder, args: Any, columns: int, whole: bool) -> None:
-    c, c_stride, a, a_pitch, b, k, init, _ = args
-    lanes = Lanes(builder, 16)
-    dtype, kind = ("i32", lanes.ints) if whole else ("f32", lanes.floats)
-    zero = lanes.integer(0) if whole else lanes.real(0.0)
-    sums = {(i, j): slot_of(builder, kind) for i in range(8) for j in range(columns)}
+    elem = "i32" if dtype == "i32" else "float"
+    zero = Val("zeroinitializer", elem, LANES)
+    sums = {(i, j): b.alloca(zero.type, 64) for i in range(8) for j in range(columns)}
     places = {
-        (i, j): builder.add(builder.add(c, I64(64 * i)), builder.mul(c_stride, I64(j)))
+        (i, j): b.bin("add", b.bin("add", c, word(64 * i)), b.bin("mul", c_stride, word(j)))
         for i, j in sums
     }
-    fresh = builder.icmp_signed("!=", init, I64(0))
-    with builder.if_else(fresh) as (then, otherwise):
-        with then:
-            for slot in sums.values():
-                builder.store(zero, slot)
-        with otherwise:
-            for key, slot in sums.items():
-                builder.store(lanes.load(places[key], dtype), slot)
-    rows = [builder.add(a, builder.mul(a_pitch, I64(i))) for i in range(8)]
-    with cgutils.for_range(builder, k, intp=I64) as loop:
-        offset_b = builder.shl(loop.index, I64(7))
-        right = [
-            lanes.load(builder.add(b, builder.add(offset_b, I64(64 * j))), dtype)
+
+    def clear() -> None:
+        for slot in sums.values():
+            b.store(slot, zero, 64)
+
+    def fetch() -> None:
+        for key, slot in sums.items():
+            b.store(slot, b.load(b.pointer(places[key]), elem, LANES, 1), 64)
+
+    b.if_else(b.compare("ne", init, word(0)), clear, fetch)
+    rows = [b.bin("add", left, b.bin("mul", pitch, word(i))) for i in range(8)]
+
+    def step(at: Val) -> None:
+        start = b.bin("add", right, b.bin("shl", at, word(7)))
+        vectors = [
+            b.load(b.pointer(b.bin("add", start, word(64 * j))), elem, LANES, 1)
             for j in range(columns)
         ]
-        offset_a = builder.shl(loop.index, I64(2))
+        offset = b.bin("shl", at, word(2))
         for i in range(8):
-            place = pointer(builder, builder.add(rows[i], offset_a), kind.element)
-            left = lanes.splat(builder.load(place))
+            one = b.load(b.pointer(b.bin("add", rows[i], offset)), elem, 1, 4)
             for j in range(columns):
-                old = builder.load(sums[i, j])
-                new = (
-                    builder.add(old, builder.mul(left, right[j]))
-                    if whole
-                    else lanes.fma(left, right[j], old)
-                )
-                builder.store(new, sums[i, j])
+                old = b.load(sums[i, j], elem, LANES, 64)
+                b.store(sums[i, j], operations.fused(b, one, vectors[j], old), 64)
+
+    b.times(k, step)
     for key, slot in sums.items():
-        lanes.store(builder.load(slot), places[key], dtype)
+        b.store(b.pointer(places[key]), b.load(slot, elem, LANES, 64), 1)
 
 
 @called
@@ -287,23 +253,25 @@ def nd2nz(x, es):  # type: ignore[no-untyped-def]
                     st8(at + z, 0)
 
 
-@machine
-def transpose_16x16(typingctx: Any, dst: Any, src: Any) -> Any:
+def _transpose(b: Builder, dst: Val, src: Val) -> None:
     """A 512 B fractal of 16-bit elements, transposed in registers by four interleavings."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        row = ir.VectorType(ir.IntType(16), 16)
-        rows = [load(builder, builder.add(args[1], I64(32 * i)), row) for i in range(16)]
-        low = ir.Constant(ir.VectorType(I32, 16), [i // 2 + 16 * (i % 2) for i in range(16)])
-        high = ir.Constant(ir.VectorType(I32, 16), [8 + i // 2 + 16 * (i % 2) for i in range(16)])
-        for _ in range(4):
-            pairs = [(rows[i], rows[i + 8]) for i in range(8)]
-            rows = [builder.shuffle_vector(a, b, mask) for a, b in pairs for mask in (low, high)]
-        for i, value in enumerate(rows):
-            builder.store(value, pointer(builder, builder.add(args[0], I64(32 * i)), row)).align = 1
-        return context.get_dummy_value()
+    def row(base: Val, i: int) -> str:
+        return b.pointer(b.bin("add", base, constant(32 * i, "i64")))
 
-    return types.void(types.int64, types.int64), generate
+    rows = [b.load(row(src, i), "i16", 16, 1) for i in range(16)]
+    low = [i // 2 + 16 * (i % 2) for i in range(16)]
+    for _ in range(4):
+        pairs = [(rows[i], rows[i + 8]) for i in range(8)]
+        rows = [b.shuffle(x, order, y) for x, y in pairs for order in (low, [8 + i for i in low])]
+    for i, value in enumerate(rows):
+        b.store(row(dst, i), value, 1)
+
+
+@machine
+def transpose_16x16(typingctx: Any, dst: Any, src: Any) -> Any:
+    """A 512 B fractal of 16-bit elements, transposed."""
+    return emitted("akg.transpose", _transpose)(dst, src)
 
 
 @called
@@ -364,37 +332,35 @@ def load_b(x, es):  # type: ignore[no-untyped-def]
 
 
 def _fix_row(dtype: str) -> Any:
+    held = "i32" if dtype == "i32" else "f32"
+    wide = operations.wide(held)
+
+    def make(b: Builder, dst: Val, src: Val, count: Val, mode: Val) -> None:
+        value = operations.load(b, src, held, LANES)
+        rectified = operations.operation(b, "VRELU", wide, value, value)
+        value = b.select(b.cast("trunc", mode, "i1"), rectified, value)
+        mask = operations.lanes_below(b, count, LANES)
+        slot = b.alloca(value.type, 64)
+        b.store(slot, value, 64)
+
+        def accumulate() -> None:
+            old = operations.load_wide(b, dst, dtype, LANES, mask)
+            b.store(slot, operations.operation(b, "VADD", wide, old, value), 64)
+
+        zero = constant(0, "i64")
+        adds = b.bin("and", mode, constant(ATOMIC_ADD, "i64"))
+        b.when(b.compare("ne", adds, zero), accumulate)
+        result = b.load(slot, value.elem, LANES, 64)
+        b.if_else(
+            b.compare("eq", count, constant(LANES, "i64")),
+            lambda: operations.store(b, result, dst, dtype),
+            lambda: operations.store(b, result, dst, dtype, mask),
+        )
+
     @machine
     def row(typingctx: Any, dst: Any, src: Any, count: Any, mode: Any) -> Any:
         """Up to 16 accumulators to GM."""
-
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            dst, src, count, mode = args
-            lanes = Lanes(builder, 16)
-            whole = dtype == "i32"
-            zero = lanes.integer(0) if whole else lanes.real(0.0)
-            value = lanes.load(src, "i32" if whole else "f32")
-            rectified = lanes.extremum(">=", value, zero)
-            value = builder.select(builder.trunc(mode, ir.IntType(1)), rectified, value)
-            mask = lanes.mask(count)
-            slot = slot_of(builder, value.type)
-            builder.store(value, slot)
-            with builder.if_then(
-                builder.icmp_signed("!=", builder.and_(mode, I64(ATOMIC_ADD)), I64(0))
-            ):
-                old = lanes.load(dst, dtype, mask)
-                total = builder.add(old, value) if whole else builder.fadd(old, value)
-                builder.store(total, slot)
-            value = builder.load(slot)
-            full = builder.icmp_signed("==", count, I64(16))
-            with builder.if_else(full) as (then, otherwise):
-                with then:
-                    lanes.store(value, dst, dtype)
-                with otherwise:
-                    lanes.store(value, dst, dtype, mask)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 4), generate
+        return emitted(f"akg.fix_{dtype}", make)(dst, src, count, mode)
 
     return row
 

@@ -1,11 +1,17 @@
-"""The kernels of all instructions behind one C function, compiled once and called by address."""
+"""The C function of every instruction, compiled once and called by address.
+
+Vector instructions have one each; those of the cube path share `execute`.
+"""
 
 from __future__ import annotations
+
+import numpy as np
 
 from akg_py.ascend.isa import (
     COPY,
     FIX,
     INSTRUCTIONS,
+    LAST_OP,
     LOAD_A,
     LOAD_B,
     MMAD,
@@ -13,7 +19,6 @@ from akg_py.ascend.isa import (
     T_DST,
     T_FAMILY,
     T_SRC0,
-    VECTOR,
 )
 from akg_py.ascend.readers.cube_kernels import (
     copy,
@@ -24,7 +29,7 @@ from akg_py.ascend.readers.cube_kernels import (
     mmad,
     nd2nz,
 )
-from akg_py.ascend.readers.vector_kernels import vector_kernel
+from akg_py.ascend.readers.vector_kernels import vector_kernels
 from akg_py.codegen.memory import entry, ld
 
 MMAD_BF16 = INSTRUCTIONS["MMAD_bf16"].number
@@ -33,12 +38,10 @@ FIX_F32 = INSTRUCTIONS["FIX_f32"].number
 
 @entry(5)
 def execute(op, x, traits, pack_a, pack_b):  # type: ignore[no-untyped-def]
-    """Run one instruction; addresses in x are machine addresses."""
+    """Run one instruction of the cube path; addresses in x are machine addresses."""
     family = ld(traits + T_FAMILY * 8)
     es = ld(traits + T_DST * 8)
-    if family >= VECTOR:
-        vector_kernel(op, x)
-    elif family == MMAD:
+    if family == MMAD:
         mmad(x, ld(traits + T_SRC0 * 8), op == MMAD_BF16, pack_a, pack_b)
     elif family == ND2NZ:
         nd2nz(x, es)
@@ -56,3 +59,14 @@ def execute(op, x, traits, pack_a, pack_b):  # type: ignore[no-untyped-def]
         fix(x, op - FIX_F32)
     elif family == COPY:
         copy(x)
+
+
+def _table() -> np.ndarray:
+    table = np.full(LAST_OP, execute.address, np.int64)
+    for number, address in vector_kernels().items():
+        table[number] = address
+    return table
+
+
+#: address of the C function of each op number
+TABLE = _table()

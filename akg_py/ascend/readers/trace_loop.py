@@ -65,5 +65,5 @@ def run_rows(rows, count, base, size, traits, work):  # type: ignore[no-untyped-
                 if (addresses >> i) & 1:
                     address = ld(x + i * 8)
                     st(x + i * 8, ld(base + (address >> 40) * 8) + (address & OFFSET))
-            invoke(kernels, op, x, trait, pack_a, pack_b)
+            invoke(ld(kernels + op * 8), op, x, trait, pack_a, pack_b)
     return -1

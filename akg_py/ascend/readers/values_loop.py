@@ -44,7 +44,7 @@ def run_core(code, end, r, flags, base, size, traits, work):  # type: ignore[no-
 
     code, end: addresses of the rows; r: registers (worked in); flags: int64 counters; base, size:
     int64[64] per space; work: operands (12), regions (4 x 8), then the addresses of two pack
-    buffers and the number of flags, and the address of kernels.execute.
+    buffers and the number of flags, and the address of kernels.TABLE.
     """
     x, out = work, work + 128
     pack_a, pack_b, kernels = ld(work + 512), ld(work + 520), ld(work + 536)
@@ -83,6 +83,6 @@ def run_core(code, end, r, flags, base, size, traits, work):  # type: ignore[no-
                 if (addresses >> i) & 1:
                     address = ld(x + i * 8)
                     st(x + i * 8, ld(base + (address >> 40) * 8) + (address & OFFSET))
-            invoke(kernels, op, x, trait, pack_a, pack_b)
+            invoke(ld(kernels + op * 8), op, x, trait, pack_a, pack_b)
         row += ROW_BYTES
     return DONE, 0, 0, rows

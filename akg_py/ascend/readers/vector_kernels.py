@@ -1,198 +1,222 @@
-"""Values of the vector instructions: one LLVM function per op from one factory, and a switch.
+"""Values of the vector instructions: one LLVM function per op from one factory.
 
-`vector_kernel(op, x)` runs op on the twelve operands at x, whose addresses are machine addresses.
-Loops go over repeats and 32 B blocks with a masked last block; an instruction without gaps runs as
-one flat array. All loads of a group come before its store, so exact in-place use is right.
+Each runs its op on the twelve operands at x, whose addresses are machine addresses. Loops go over
+repeats and 32 B blocks with a masked last block; an instruction without gaps runs as one flat
+array. All loads of a group come before its store, so exact in-place use is right.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from llvmlite import ir
-from numba.core import cgutils, types
+from collections.abc import Callable
+from functools import partial
 
 from akg_py.ascend.isa import BRCB, DTYPE_BYTES, INSTRUCTIONS, REDUCE, VECTOR, InstructionSpec
-from akg_py.ascend.readers.lanes import Lanes, convert, immediate, operation
-from akg_py.codegen.memory import I64, load, machine, slot_of, store
+from akg_py.ascend.readers import operations
+from akg_py.ascend.readers.operations import operation
+from akg_py.codegen import arithmetic, objects
+from akg_py.codegen.linking import define
+from akg_py.codegen.llvm import Builder, Module, Val, constant
+from akg_py.codegen.memory import engine_stamp
+from akg_py.codegen.target import host
+
+FLAT_LANES = 16
 
 
-@machine
-def vector_kernel(typingctx: Any, op: Any, x: Any) -> Any:
-    """Run the vector, cross-lane or broadcast instruction `op` on operands at address x."""
+def vector_kernels() -> dict[int, int]:
+    """Number of each vector, cross-lane and broadcast op -> address of its C function.
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        done = builder.append_basic_block("vector.done")
-        switch = builder.switch(args[0], done)
-        for spec in INSTRUCTIONS.values():
-            if spec.family in (VECTOR, REDUCE, BRCB):
-                block = builder.append_basic_block(spec.op)
-                switch.add_case(I64(spec.number), block)
-                builder.position_at_end(block)
-                builder.call(_kernel(builder.module, spec), [args[1]])
-                builder.branch(done)
-        builder.position_at_end(done)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
+    The functions take what `kernels.execute` takes, and stay for as long as the process.
+    """
+    key = objects.digest_of(f"vector instructions {engine_stamp()}")
+    loaded = objects.load_as(key, lambda: ({}, _text()))
+    addresses = {spec.number: loaded.address(_symbol(spec)) for spec in _specs()}
+    loaded.keep_forever()
+    return addresses
 
 
-def _kernel(module: ir.Module, spec: InstructionSpec) -> ir.Function:
-    name = f"akg.{spec.op}"
-    function = module.globals.get(name)
-    if function is None:
-        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64]), name)
-        function.linkage = "internal"
-        function.attributes.add("noinline")
-        function.attributes.add("nounwind")
-        function.attributes.add("optsize")  # no unrolled loops: half the compile time
-        builder = ir.IRBuilder(function.append_basic_block("entry"))
-        {VECTOR: _lane_op, REDUCE: _cross_op, BRCB: _broadcast_op}[spec.family](
-            builder, spec, function.args[0]
-        )
-        builder.ret_void()
-    return function
+def _specs() -> list[InstructionSpec]:
+    return [s for s in INSTRUCTIONS.values() if s.family in _MAKERS]
 
 
-def _operand(builder: ir.IRBuilder, x: ir.Value, i: int) -> ir.Value:
-    return load(builder, builder.add(x, I64(8 * i)), I64, 8)
+def _symbol(spec: InstructionSpec) -> str:
+    return f"akg.{spec.op}"
+
+
+def _text() -> str:
+    module = Module(host())
+    for spec in _specs():
+        make = partial(_MAKERS[spec.family], spec)
+        # optsize: no unrolled loops, half the compile time
+        define(module, _symbol(spec), lambda b, op, x, *_, make=make: make(b, x), 5, "optsize")
+    return module.text()
+
+
+def _word(value: int) -> Val:
+    return constant(value, "i64")
+
+
+def _operand(b: Builder, x: Val, i: int) -> Val:
+    return b.load(b.pointer(b.bin("add", x, _word(8 * i))), "i64", 1, 8)
 
 
 class _Operand:
     """Address of one operand's lanes: base, repeat and block strides, bytes of an element."""
 
-    def __init__(self, builder: ir.IRBuilder, x: ir.Value, i: int, size: int) -> None:
-        self.b, self.size = builder, size
-        self.base = _operand(builder, x, i)
-        self.rep, self.block = _operand(builder, x, 5 + i), _operand(builder, x, 8 + i)
+    def __init__(self, b: Builder, x: Val, i: int, size: int) -> None:
+        self.b, self.size = b, size
+        self.base = _operand(b, x, i)
+        self.rep, self.block = _operand(b, x, 5 + i), _operand(b, x, 8 + i)
 
-    def at(self, repeat: ir.Value, lane: ir.Value, flat: bool) -> ir.Value:
+    def at(self, repeat: Val, lane: Val, flat: bool) -> Val:
         b = self.b
-        address = b.add(self.base, b.mul(repeat, self.rep))
-        byte = b.mul(lane, I64(self.size))
+        address = b.bin("add", self.base, b.bin("mul", repeat, self.rep))
+        byte = b.bin("mul", lane, _word(self.size))
         if not flat:
-            byte = b.add(b.mul(b.lshr(byte, I64(5)), self.block), b.and_(byte, I64(31)))
-        return b.add(address, byte)
+            block = b.bin("mul", b.bin("lshr", byte, _word(5)), self.block)
+            byte = b.bin("add", block, b.bin("and", byte, _word(31)))
+        return b.bin("add", address, byte)
 
 
-def _lane_op(builder: ir.IRBuilder, spec: InstructionSpec, x: ir.Value) -> None:
+def _in_groups(b: Builder, lanes: Val, width: int, body: Callable[[Val, Val | None], None]) -> None:
+    """`body(lane, mask)` for each `width` of the lanes; the mask of a last part, else None."""
+    whole = b.bin("and", lanes, _word(-width))
+    rest = b.bin("sub", lanes, whole)
+    shift = _word(width.bit_length() - 1)
+    b.times(b.bin("lshr", whole, shift), lambda i: body(b.bin("mul", i, _word(width)), None))
+    b.when(
+        b.compare("sgt", rest, _word(0)),
+        lambda: body(whole, operations.lanes_below(b, rest, width)),
+    )
+
+
+def _lane_op(spec: InstructionSpec, b: Builder, x: Val) -> None:
     name = spec.op.split("_")[0]
     sizes = [DTYPE_BYTES.get(d, 0) for d in spec.dtypes]
-    operands = [_Operand(builder, x, i, size) if size else None for i, size in enumerate(sizes)]
-    present = [o for o in operands if o is not None]
-    lanes, repeats = _operand(builder, x, 3), _operand(builder, x, 4)
-    bits = _operand(builder, x, 2)
+    operands = [_Operand(b, x, i, size) if size else None for i, size in enumerate(sizes)]
+    lanes, repeats, bits = (_operand(b, x, i) for i in (3, 4, 2))
+    dtype = spec.dtypes[0]
+    unread = () if name == "VSEL" else (0,)
 
-    def body(
-        width: int, flat: bool, repeat: ir.Value, lane: ir.Value, count: ir.Value | None
-    ) -> None:
-        vector = Lanes(builder, width)
-        mask = None if count is None else vector.mask(count)
+    def body(width: int, flat: bool, repeat: Val, lane: Val, mask: Val | None) -> None:
         places = [None if o is None else o.at(repeat, lane, flat) for o in operands]
-        values = [
-            None if places[i] is None else vector.load(places[i], spec.dtypes[i], mask)
-            for i in (1, 2)
-        ]
-        dst, dtype = places[0], spec.dtypes[0]
-        assert dst is not None
-        if name == "VSEL":
-            old = vector.load(dst, dtype, mask)
-            zero = vector.integer(0) if dtype == "i32" else vector.real(0.0)
-            result = builder.select(vector.compare("!=", values[0], zero), values[1], old)
-        elif name == "VCONV":
-            result = convert(vector, values[0], spec.dtypes[1], dtype)
-        else:
-            second = immediate(vector, bits, dtype) if values[1] is None else values[1]
-            result = operation(vector, name, dtype, values[0], second)
-        vector.store(result, dst, dtype, mask)
+        read = operations.load if name == "VCONV" else operations.load_wide
+        dst, first, second = (
+            None if place is None or i in unread else read(b, place, d, width, mask)
+            for i, (place, d) in enumerate(zip(places, spec.dtypes, strict=True))
+        )
+        result = _result(b, name, spec, dst, first, second, bits)
+        assert places[0] is not None
+        operations.store(b, b.splat(result, width), places[0], dtype, mask)
 
-    def flat_loops(width: int, lanes: ir.Value, repeats: ir.Value) -> None:
-        whole = builder.and_(lanes, I64(-width))
-        rest = builder.sub(lanes, whole)
-        with cgutils.for_range(builder, repeats, intp=I64) as outer:
-            with cgutils.for_range(
-                builder, builder.lshr(whole, I64(width.bit_length() - 1)), intp=I64
-            ) as inner:
-                body(width, True, outer.index, builder.mul(inner.index, I64(width)), None)
-            with builder.if_then(builder.icmp_signed(">", rest, I64(0))):
-                body(width, True, outer.index, whole, rest)
+    def flat_loops(total: Val, repeats: Val) -> None:
+        b.times(
+            repeats,
+            lambda repeat: _in_groups(
+                b, total, FLAT_LANES, lambda lane, mask: body(FLAT_LANES, True, repeat, lane, mask)
+            ),
+        )
 
     def block_loops(width: int) -> None:
-        groups = builder.lshr(builder.add(lanes, I64(width - 1)), I64(width.bit_length() - 1))
-        with (
-            cgutils.for_range(builder, repeats, intp=I64) as outer,
-            cgutils.for_range(builder, groups, intp=I64) as inner,
-        ):
-            lane = builder.mul(inner.index, I64(width))
-            body(width, False, outer.index, lane, builder.sub(lanes, lane))
+        groups = b.bin("lshr", b.bin("add", lanes, _word(width - 1)), _word(width.bit_length() - 1))
 
-    contiguous = ir.IntType(1)(1)
-    dense = ir.IntType(1)(1)
-    for o in present:
-        contiguous = builder.and_(contiguous, builder.icmp_signed("==", o.block, I64(32)))
-        dense = builder.and_(
-            dense, builder.icmp_signed("==", o.rep, builder.mul(lanes, I64(o.size)))
-        )
-    with builder.if_else(contiguous) as (then, otherwise):
-        with then:
-            total = builder.select(dense, builder.mul(lanes, repeats), lanes)
-            flat_loops(16, total, builder.select(dense, I64(1), repeats))
-        with otherwise:
-            block_loops(32 // max(sizes))
+        def group(repeat: Val, i: Val) -> None:
+            lane = b.bin("mul", i, _word(width))
+            mask = operations.lanes_below(b, b.bin("sub", lanes, lane), width)
+            body(width, False, repeat, lane, mask)
+
+        b.times(repeats, lambda repeat: b.times(groups, partial(group, repeat)))
+
+    contiguous = dense = constant(True, "i1")
+    for o in operands:
+        if o is not None:
+            contiguous = b.bin("and", contiguous, b.compare("eq", o.block, _word(32)))
+            row = b.bin("mul", lanes, _word(o.size))
+            dense = b.bin("and", dense, b.compare("eq", o.rep, row))
+    b.if_else(
+        contiguous,
+        lambda: flat_loops(
+            b.select(dense, b.bin("mul", lanes, repeats), lanes),
+            b.select(dense, _word(1), repeats),
+        ),
+        lambda: block_loops(32 // max(sizes)),
+    )
 
 
-def _cross_op(builder: ir.IRBuilder, spec: InstructionSpec, x: ir.Value) -> None:
+def _result(
+    b: Builder,
+    name: str,
+    spec: InstructionSpec,
+    old: Val | None,
+    first: Val | None,
+    second: Val | None,
+    bits: Val,
+) -> Val:
+    """Wide lanes of dst from its old ones, the sources and the bits of an immediate."""
+    dtype = operations.wide(spec.dtypes[0])
+    if name == "VSEL":
+        assert old is not None and first is not None and second is not None
+        chosen = arithmetic.binary(b, "!=", first, arithmetic.literal(0, dtype), dtype)
+        return b.select(chosen, second, old)
+    if name == "VCONV":
+        assert first is not None
+        return operations.convert(b, first, spec.dtypes[1], spec.dtypes[0])
+    if second is None:
+        second = operations.immediate(b, bits, spec.dtypes[0])
+    return operation(b, name, dtype, second if first is None else first, second)
+
+
+def _cross_op(spec: InstructionSpec, b: Builder, x: Val) -> None:
     """Groups of one 32 B block are combined in order, then the lanes of the group by halves."""
     name, dtype = spec.op.split("_")
-    size = DTYPE_BYTES[dtype]
+    size, wide = DTYPE_BYTES[dtype], operations.wide(dtype)
     width = 32 // size
-    source = _Operand(builder, x, 1, size)
-    lanes, repeats = _operand(builder, x, 3), _operand(builder, x, 4)
-    dst, step = _operand(builder, x, 0), _operand(builder, x, 5)
-    vector = Lanes(builder, width)
+    source = _Operand(b, x, 1, size)
+    lanes, repeats = _operand(b, x, 3), _operand(b, x, 4)
+    dst, step = _operand(b, x, 0), _operand(b, x, 5)
     if dtype == "i32":
-        identity = vector.integer({"VCADD": 0, "VCMAX": -(1 << 31), "VCMIN": (1 << 31) - 1}[name])
+        start = {"VCADD": 0.0, "VCMAX": -(2.0**31), "VCMIN": 2.0**31 - 1}[name]
     else:
-        identity = vector.real({"VCADD": 0.0, "VCMAX": float("-inf"), "VCMIN": float("inf")}[name])
+        start = {"VCADD": 0.0, "VCMAX": float("-inf"), "VCMIN": float("inf")}[name]
+    identity = arithmetic.literal(int(start) if dtype == "i32" else start, wide)
+    identity = b.splat(identity, width)
     combine = {"VCADD": "VADD", "VCMAX": "VMAX", "VCMIN": "VMIN"}[name]
-    total = slot_of(builder, identity.type)
-    whole = builder.and_(lanes, I64(-width))
-    rest = builder.sub(lanes, whole)
-    with cgutils.for_range(builder, repeats, intp=I64) as outer:
-        builder.store(identity, total)
-        with cgutils.for_range(
-            builder, builder.lshr(whole, I64(width.bit_length() - 1)), intp=I64
-        ) as inner:
-            place = source.at(outer.index, builder.mul(inner.index, I64(width)), False)
-            value = vector.load(place, dtype)
-            builder.store(operation(vector, combine, dtype, builder.load(total), value), total)
-        with builder.if_then(builder.icmp_signed(">", rest, I64(0))):
-            value = vector.load(
-                source.at(outer.index, whole, False), dtype, vector.mask(rest), identity
-            )
-            builder.store(operation(vector, combine, dtype, builder.load(total), value), total)
-        value, half = builder.load(total), vector
-        while half.width > 1:
-            part = Lanes(builder, half.width // 2)
-            undefined = ir.Constant(value.type, ir.Undefined)
-            low = builder.shuffle_vector(
-                value, undefined, ir.Constant(part.ints, list(range(part.width)))
-            )
-            high = builder.shuffle_vector(
-                value, undefined, ir.Constant(part.ints, list(range(part.width, half.width)))
-            )
-            value, half = operation(part, combine, dtype, low, high), part
-        half.store(value, builder.add(dst, builder.mul(outer.index, step)), dtype)
+    total = b.alloca(identity.type, 32)
+
+    def held() -> Val:
+        return b.load(total, identity.elem, width, 32)
+
+    def repeat(i: Val) -> None:
+        b.store(total, identity, 32)
+
+        def group(lane: Val, mask: Val | None) -> None:
+            value = operations.load_wide(b, source.at(i, lane, False), dtype, width, mask)
+            if mask is not None:
+                value = b.select(mask, value, identity)
+            b.store(total, operation(b, combine, wide, held(), value), 32)
+
+        _in_groups(b, lanes, width, group)
+        value, half = held(), width // 2
+        while half > 1:
+            low = b.shuffle(value, list(range(half)))
+            high = b.shuffle(value, list(range(half, 2 * half)))
+            value, half = operation(b, combine, wide, low, high), half // 2
+        value = operation(b, combine, wide, b.lane(value, 0), b.lane(value, 1))
+        operations.store(b, value, b.bin("add", dst, b.bin("mul", i, step)), dtype)
+
+    b.times(repeats, repeat)
 
 
-def _broadcast_op(builder: ir.IRBuilder, spec: InstructionSpec, x: ir.Value) -> None:
+def _broadcast_op(spec: InstructionSpec, b: Builder, x: Val) -> None:
     size = DTYPE_BYTES[spec.dtypes[0]]
-    kind = ir.IntType(8 * size)
-    dst, src, count = (_operand(builder, x, i) for i in range(3))
-    with cgutils.for_range(builder, count, intp=I64) as loop:
-        element = load(builder, builder.add(src, builder.mul(loop.index, I64(size))), kind)
-        splat = Lanes(builder, 32 // size).splat(element)
-        store(builder, splat, builder.add(dst, builder.shl(loop.index, I64(5))))
+    dst, src, count = (_operand(b, x, i) for i in range(3))
+
+    def block(i: Val) -> None:
+        place = b.bin("add", src, b.bin("mul", i, _word(size)))
+        element = b.load(b.pointer(place), f"i{8 * size}", 1, 1)
+        target = b.pointer(b.bin("add", dst, b.bin("shl", i, _word(5))))
+        b.store(target, b.splat(element, 32 // size), 1)
+
+    b.times(count, block)
 
 
-__all__ = ["vector_kernel"]
+_MAKERS = {VECTOR: _lane_op, REDUCE: _cross_op, BRCB: _broadcast_op}
