@@ -15,6 +15,7 @@ from akg_py.codegen.dependence import is_independent
 from akg_py.codegen.dots import emit_dot, emit_group_store
 from akg_py.codegen.folds import accumulated, combine
 from akg_py.codegen.indices import Linear, size_of
+from akg_py.codegen.interleave import emit_interleaved
 from akg_py.codegen.joins import join_loops
 from akg_py.codegen.lanes import Lanes
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes
@@ -127,6 +128,8 @@ class Loops(Lanes):
         if extent is not None and extent <= 0:
             return
         if self.lanes > 1 and (emit_dot(self, s) or emit_group_store(self, s)):
+            return
+        if self.lanes > 1 and emit_interleaved(self, s):
             return
         if extent == 1:
             self.at(s, Linear())

@@ -315,12 +315,7 @@ class Values(Indices):
 
     def store(self, s: Store) -> None:
         """All values, then all stores."""
-        values: list[Val] = []
-        for n, (buffer, e) in enumerate(zip(s.buffers, s.values, strict=True)):
-            if isinstance(e, Load) and is_copy(buffer, e) and id(e.source) not in self.given:
-                values.append(self.load_raw(buffer_of(e), e.indices))
-            else:
-                values.append(arithmetic.store_form(self.b, self.stored_value(s, n), buffer.dtype))
+        values = [self.stored_form(s, n) for n in range(len(s.buffers))]
         for buffer, value in zip(s.buffers, values, strict=True):
             where = self.position(buffer, s.indices)
             held = self.registers.get(id(buffer))
@@ -328,6 +323,13 @@ class Values(Indices):
                 held.write(self, where, value)
             else:
                 self.write(buffer, where, value)
+
+    def stored_form(self, s: Store, n: int) -> Val:
+        """A value of a Store as memory holds it."""
+        buffer, e = s.buffers[n], s.values[n]
+        if isinstance(e, Load) and is_copy(buffer, e) and id(e.source) not in self.given:
+            return self.load_raw(buffer_of(e), e.indices)
+        return arithmetic.store_form(self.b, self.stored_value(s, n), buffer.dtype)
 
     def stored_value(self, s: Store, n: int) -> Val:
         value = s.values[n]

@@ -16,7 +16,7 @@ from akg_py.codegen.emitter import emit_func
 from akg_py.codegen.host import CpuKernel
 from akg_py.codegen.target import Processor
 from akg_py.ir.expr import Expr, Select, bounds, const
-from akg_py.ir.stmt import Func
+from akg_py.ir.stmt import Func, If
 from tests.codegen.funcs import at, axis, buffer, func, loop, put
 from tests.codegen.processors import available, check_on
 
@@ -155,3 +155,56 @@ def test_completed_large_layouts() -> None:
     np.testing.assert_array_equal(got, a)
     got = run((1040, 520), lambda t, m, n: t[0][m, n * 2] + t[0][m, n * 2 + 1], a)
     np.testing.assert_array_equal(got, a[:, ::2] + a[:, 1::2])
+
+
+# ---------------------------------------------------------------- neighbours
+
+
+@pytest.mark.parametrize("processor", available())
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_neighbours_are_woven(count: int, processor: Processor) -> None:
+    for dtype, n in (
+        ("float32", 131),
+        ("int8", 320),
+        ("float16", 64),
+        ("float64", 7),
+        ("bool", 50),
+    ):
+        A, B = buffer("A", (count, n), dtype), buffer("B", (n, count), dtype)
+        i, j = axis("i", n), axis("j", count)
+        inner = loop(j, count, put(B, (i, j), at(A, j, i)), "unroll")
+        f = func([A, B], [B], loop(i, n, inner, "vector"))
+        check_on(processor, f)
+        if count <= 4 and dtype == "float32":
+            assert "masked.scatter" not in emit_func(f).text
+
+
+@pytest.mark.parametrize("processor", available())
+def test_neighbours_with_guards_and_reads(processor: Processor) -> None:
+    """Under a condition of the lanes, in place, and where neighbours read each other."""
+    n, count = 77, 3
+    A, B = buffer("A", (count, n)), buffer("B", (n, count))
+    i, j = axis("i", n), axis("j", count)
+    some = If(at(A, 0, i) > const(0.0, "float32"), loop(j, count, put(B, (i, j), at(A, j, i))))
+    check_on(processor, func([A, B], [B], loop(i, n, some, "vector")))
+    twice = loop(j, count, put(B, (i, j), at(B, i, j) * 2.0 + at(A, j, i)))
+    check_on(processor, func([A, B], [B], loop(i, n, twice, "vector")))
+    C = buffer("C", (n, count + 1))
+    running = loop(j, count, put(C, (i, j + 1), at(C, i, j) + 1.0))
+    check_on(processor, func([C], [C], loop(i, n, running, "vector")))
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_completed_channels(channels: int) -> None:
+    """Few channels to the end and to the front, small and in pieces."""
+    rng = np.random.default_rng(0)
+    for n in (50, 70001):
+        a = rng.standard_normal((channels, n)).astype(np.float32)
+        np.testing.assert_array_equal(
+            run((n, channels), lambda t, i, c: t[0][c, i] * 2.0, a), 2 * a.T
+        )
+        b = np.ascontiguousarray(a.T)
+        np.testing.assert_array_equal(run((channels, n), lambda t, c, i: t[0][i, c], b), a)
+    image = rng.standard_normal((2, channels, 40, 30)).astype(np.float32)
+    got = run((2, 40, 30, channels), lambda t, n, y, x, c: t[0][n, c, y, x], image)
+    np.testing.assert_array_equal(got, image.transpose(0, 2, 3, 1))

@@ -40,6 +40,7 @@ PIECES = 64  # of a parallel loop are enough
 TURNED_BYTES = 2048  # of a row of a transpose in one piece
 
 BLOCK, BLOCK_ROWS = 32, 16  # a run of elements that moves as one; runs written side by side
+NEIGHBOURS = 4  # written side by side, as channels of an image
 MIN_DIGIT = 8  # smaller ones are shuffled in the lanes
 
 Access = tuple[Tensor, tuple[Expr, ...]]
@@ -82,6 +83,9 @@ def schedule_elementwise(s: Schedule, stage: StageState) -> None:
     *outer, inner = [s[stage.name].fuse(*g) if len(g) > 1 else g[0] for g in groups]
     ends = [axes.index(g[-1]) for g in groups]
     turned = _turned([tuple(row[n] for n in ends) for row in strides], inner.extent)
+    if turned == len(outer) - 1 and inner.extent <= NEIGHBOURS:
+        _deal_neighbours(s, stage.name, outer, inner, is_large)
+        return
     if turned is None or not is_large:
         if is_large:
             inner = _deal(s, stage.name, outer, inner)
@@ -150,6 +154,20 @@ def _deal_turned(
         s[name].reorder(*rows, across, inner)
     _parallel(s, name, rows)
     return inner
+
+
+def _deal_neighbours(
+    s: Schedule, name: str, outer: list[IterVar], inner: IterVar, is_large: bool
+) -> None:
+    """Lanes run along what is read; the few neighbours that are written are woven together."""
+    *rows, across = outer
+    if is_large and across.extent >= 2 * PIECE // inner.extent:
+        chunk, across = s[name].split(across, factor=PIECE // NEIGHBOURS)
+        rows.append(chunk)
+    if is_large:
+        _parallel(s, name, rows)
+    s[name].vectorize(across)
+    s[name].unroll(inner)
 
 
 def _deal_blocks(s: Schedule, name: str, outer: list[IterVar], turned: int, inner: IterVar) -> None:
