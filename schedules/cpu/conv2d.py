@@ -11,14 +11,12 @@ SERVES = ("conv2d",)
 def conv2d(s: te.Schedule, config: Any) -> None:
     """Sums of `tile_oc` channels by `tile_h` x `tile_w` pixels stay in registers.
 
-    Lanes hold channels, or pixels where a window is one pixel. `block_h` output rows are computed
-    for all channels together; threads take blocks of rows, or of channels too. A final conversion
-    joins the tile it converts.
+    `block_h` output rows are computed for all channels together; threads take blocks of rows, or of
+    channels too. A final conversion joins the tile it converts.
     """
     out = s.outputs[0]
     sums = out if s[out].op.reduce_axis else out.op.input_tensors[0]
     tiles = ConvolutionTiles(
-        lanes=config.lanes,
         channels=config.tile_oc,
         rows=config.tile_h,
         columns=config.tile_w,

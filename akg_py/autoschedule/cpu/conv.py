@@ -23,6 +23,7 @@ from akg_py.te.tensor import IterVar, Tensor
 
 BLOCK_BYTES = 256 << 10  # of the padded image behind the rows that are computed together
 PLANE_BYTES = 16 << 10  # the same for one channel, where that is all a task needs
+WAY_BYTES, WAYS = 4096, 8  # of the first cache
 TASKS = 4  # blocks of rows from which on they are dealt to threads; else channels are dealt too
 SHARED = 8  # output channels of one input from which on they fill lanes
 
@@ -32,15 +33,11 @@ class ConvolutionTiles:
     """Sizes of a convolution's loops.
 
     Attributes:
-        lanes: what runs in vector lanes: output "channels", or "pixels" (of windows of one element
-            in images whose columns are innermost; `columns` then counts pixels of all rows, and
-            `rows`, `block_rows` and `deal` have no part in it).
         channels, rows, columns: of a register tile.
         block_rows: output rows, whole tiles, that are computed for all channels before the next.
         deal: what threads take: blocks of "rows", or blocks of "channels" too.
     """
 
-    lanes: str
     channels: int
     rows: int
     columns: int
@@ -64,20 +61,12 @@ def tile_convolution(s: Schedule, name: str, tiles: ConvolutionTiles | None = No
     c = find_convolution(s.state.stage(name))
     if c is None or 0 in [a.extent for a in (*c.stage.op.axis, *c.stage.op.reduce_axis)]:
         return
-    wants_pixels = tiles is None or tiles.lanes == "pixels"
-    if wants_pixels and c.is_pointwise and not c.channel_is_last and _sums_in_place(c.stage):
-        _Pixels(s, c).place(tiles)
-    elif c.group >= SHARED:
+    if c.group >= SHARED:
         _Channels(s, c).place(tiles)
     elif c.channel_is_last:
         _LastChannels(s, c).place()
     else:
         _Columns(s, c).place()
-
-
-def _sums_in_place(stage: StageState) -> bool:
-    dtype = stage.op.body[0].dtype
-    return stage.is_output and dtypes.accumulator(dtype) == dtype
 
 
 class _Tiles:
@@ -186,13 +175,14 @@ class _Channels(_Tiles):
 
     def _tiles(self) -> ConvolutionTiles:
         """Tiles with the shortest sums, blocks of rows for the second cache."""
-        pixels = self.registers - 3
-        if self._pitch() % 4096 == 0:
-            pixels = 7  # more would push each other out of the first cache
+        sets = WAY_BYTES // math.gcd(
+            WAY_BYTES, self._pitch()
+        )  # of the first cache, that pixels use
+        pixels = min(self.registers - 3, WAYS * sets - 1)
         heights = [n for n in range(1, self.registers) if self.height % n == 0]
         found = [
             (rows, columns, v)
-            for v in ((2, 3, 4) if self.c.group > self.lanes else (1,))
+            for v in ((2, 3, 4) if self.c.channel_is_last and self.c.group > self.lanes else (1, 2))
             for rows in heights
             for columns in range(1, self.width + 1)
             if v <= 2 or self.c.group % (v * self.lanes) == 0
@@ -209,18 +199,20 @@ class _Channels(_Tiles):
             ) * (self.height // rows)
 
         rows, columns, vectors = min(found, key=cycles)
-        block = self.row_block(BLOCK_BYTES, rows)
+        padded = self.s.state.producer(self.c.data.source) is not None  # type: ignore[arg-type]
+        block = self.row_block(BLOCK_BYTES if padded else 4 * BLOCK_BYTES, rows)
         tasks = math.prod(a.extent for a in self.others) * -(-self.height // block)
         deal = "rows" if tasks >= TASKS else "channels"
-        return ConvolutionTiles("channels", vectors * self.lanes, rows, columns, block, deal)
+        return ConvolutionTiles(vectors * self.lanes, rows, columns, block, deal)
 
     def _pitch(self) -> int:
-        """Bytes between neighbouring pixels of an image that is read as it is."""
+        """Bytes between pixels that a row of a tile reads of an image as it is."""
         source = self.c.data.source
         assert isinstance(source, Tensor)
         if not self.c.channel_is_last or self.s.state.producer(source) is not None:
             return 1
-        return source.shape[-1] * dtypes.size_bytes(source.dtype)
+        step = self.c.column_step * source.shape[-1]
+        return step * dtypes.size_bytes(source.dtype)
 
     def _order_sums(self) -> None:
         """The sum's loops outside, then the tile's pixels, then its channels in lanes."""
@@ -257,48 +249,6 @@ class _Channels(_Tiles):
             stage.parallel(outer)
         else:
             stage.compute_at(self.root, at)
-
-
-class _Pixels:
-    """Windows of one element, columns innermost: a matrix product with all pixels in lanes."""
-
-    def __init__(self, s: Schedule, c: Convolution) -> None:
-        self.out, self.c = s[c.stage.name], c
-        self.lanes = host().vector_bytes // dtypes.size_bytes(c.stage.op.body[0].dtype)
-
-    def place(self, tiles: ConvolutionTiles | None) -> None:
-        out, c = self.out, self.c
-        out.reorder(*c.others, c.channel, *c.pixels, *c.stage.op.reduce_axis)
-        pixel = out.fuse(*c.pixels)
-        if tiles is None:
-            channels, columns = self._tile(c.channel.extent, pixel.extent)
-        else:
-            channels, columns = tiles.channels, tiles.columns
-        block, lane = out.split(pixel, factor=columns)
-        channel, tile_channel = out.split(c.channel, factor=channels)
-        out.reorder(*c.others, block, channel, *c.stage.op.reduce_axis, tile_channel, lane)
-        blocks = math.prod(a.extent for a in (*c.others, block))
-        out.parallel(out.fuse(*c.others, block, *([channel] if blocks < 4 * TASKS else [])))
-        out.unroll(tile_channel)
-        out.vectorize(lane)
-
-    def _tile(self, channels: int, pixels: int) -> tuple[int, int]:
-        """Output channels and pixels of a tile: those with the shortest sums."""
-        cells = host().registers * 7 // 8
-        vectors = -(-pixels // self.lanes)
-        found = [(min(cells // v, 14, channels), v) for v in (4, 3, 2, 1) if v <= max(vectors, 1)]
-        found += [(n, v) for most, v in found for n in range(most - 1, most // 2, -1)]
-
-        def cycles(tile: tuple[int, int]) -> int:
-            rows, columns = _parts(channels, tile[0]), _parts(vectors, tile[1])
-            return sum(
-                m * n * max(2 * r * v, 4 * v + r, 10)
-                for r, m in rows.items()
-                for v, n in columns.items()
-            )
-
-        best, deep = min(found, key=cycles)
-        return best, deep * self.lanes
 
 
 def _parts(extent: int, factor: int) -> dict[int, int]:

@@ -11,10 +11,8 @@ from akg_py.ir.expr import (
     Expr,
     Load,
     Reduce,
-    const,
     free_vars,
     linear_combination,
-    substitute,
 )
 from akg_py.te.stage import StageState
 from akg_py.te.tensor import IterVar, Tensor
@@ -46,16 +44,11 @@ class Convolution:
         return self.stage.op.axis[-1] is self.channel
 
     @property
-    def is_pointwise(self) -> bool:
-        """Whether each window is the pixel of the input at its own place."""
-        single = {a: const(a.lo) for a in self.stage.op.reduce_axis if a.extent == 1}
-        source = self.data.source
-        assert isinstance(source, Tensor)
-        places = [substitute(i, single) for i in self.data.indices]  # type: ignore[arg-type]
-        last = list(zip(places, source.shape, strict=True))[-len(self.pixels) :]
-        return self.group == self.channel.extent and all(
-            i is a and n == a.extent for (i, n), a in zip(last, self.pixels, strict=True)
-        )
+    def column_step(self) -> int:
+        """Columns of the input from one window to the next."""
+        columns = self.pixels[-1]
+        steps = [linear_combination(i)[0].get(columns, 0) for i in self.data.indices]
+        return max(steps)
 
 
 def find_convolution(stage: StageState) -> Convolution | None:
