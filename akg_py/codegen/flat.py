@@ -2,7 +2,8 @@
 
 A main loop takes several vectors at once, one masked loop takes what is left. A store that goes
 around the cache (see `streams`) must be aligned, so then the masked loop also runs up to the first
-whole cache line, whose place is found at run time.
+whole cache line, whose place is found at run time. Short runs don't do that: plain stores to the
+lines at both ends of a run wait for memory, and the others wait for them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from akg_py.codegen.lanes import Lanes
 
 MIN_RUN_BYTES = 1024  # shorter runs of stores stay in the cache
+MIN_HEAD_BYTES = 8192  # a shorter run goes around the cache only if whole lines hold it
 UNROLL = 4
 LONG = ("%", "//", "pow")  # of floats, these are loops or many instructions themselves
 
@@ -48,6 +50,9 @@ def emit_flat(lanes: Lanes, s: For, width: int) -> None:
         _edge(lanes, s, width, main, _minus(lanes, extent, main))
         return
     head = _head(lanes, s, wide, stores, extent)
+    if _longest(lanes, s) * _size(stores[0][0]) < MIN_HEAD_BYTES:
+        _emit_short(lanes, s, width, stores, head, extent)
+        return
     main = _below(lanes, _minus(lanes, extent, head), wide)
     end = b.bin("add", head, main)
 
@@ -67,6 +72,23 @@ def emit_flat(lanes: Lanes, s: For, width: int) -> None:
         lanes.streaming = frozenset()
 
     lanes.counted(constant(2, "i64"), 1, phase, [], False)
+    lanes.has_streamed = True
+
+
+def _emit_short(
+    lanes: Lanes, s: For, width: int, stores: list[tuple[Buffer, Store]], head: Val, extent: Val
+) -> None:
+    """Around the cache if the run starts on a line; else in plain stores from end to end."""
+    b = lanes.b
+    wide = width * unroll_of(s)
+    main = _below(lanes, extent, wide)
+    aligned = b.select(b.compare("eq", head, constant(0, "i64")), main, constant(0, "i64"))
+    lanes.streaming = frozenset(id(buffer) for buffer, _ in stores)
+    lanes.counted(aligned, wide, lambda i: lanes.chunk(s, _at(i), wide, None), [], False)
+    lanes.streaming = frozenset()
+    plain = b.bin("sub", main, aligned)
+    lanes.counted(plain, wide, lambda i: lanes.chunk(s, _at(i, aligned), wide, None), [], False)
+    _edge(lanes, s, width, main, _minus(lanes, extent, main))
     lanes.has_streamed = True
 
 
@@ -110,7 +132,6 @@ def _edge(lanes: Lanes, s: For, width: int, start: Val, count: Val) -> None:
 
 def _streaming_stores(lanes: Lanes, s: For) -> list[tuple[Buffer, Store]]:
     """The contiguous stores of `s` that may go around the cache, all of one element size."""
-    extent = lanes.constant_extent(s) or s.var.hi + 1
     found = []
     for store in straight(s.body):
         flat = flat_index(store.buffers[0], store.indices)
@@ -118,9 +139,14 @@ def _streaming_stores(lanes: Lanes, s: For) -> list[tuple[Buffer, Store]]:
             continue
         found += [(b, store) for b in store.buffers if id(b) in lanes.streams.stores]
     size = max((_size(b) for b, _ in found), default=1)
-    if extent * size < MIN_RUN_BYTES:
+    run = _longest(lanes, s) * size
+    if run < MIN_RUN_BYTES or (run < MIN_HEAD_BYTES and run % LINE_BYTES):
         return []
     return [(b, store) for b, store in found if _size(b) == size]
+
+
+def _longest(lanes: Lanes, s: For) -> int:
+    return lanes.constant_extent(s) or s.var.hi + 1
 
 
 def _size(b: Buffer) -> int:

@@ -40,26 +40,32 @@ def test_lengths(processor: Processor, dtypes: str) -> None:
 @pytest.mark.parametrize("dtypes", ["float32", "int8", "float16", "float64", "int8 int32"])
 @pytest.mark.parametrize("offset", [0, 1, 5, 31])
 def test_around_the_cache(processor: Processor, dtypes: str, offset: int) -> None:
-    """Wherever the output starts, it is written whole and nothing else is."""
+    """Wherever the output starts on or beside a line, it is written whole and nothing else is."""
     small = replace(processor, cache_bytes=0)
-    for n in (1025, 3000):
+    for n in (1024, 1600, 9001):
         f = scale_and_shift(n, *dtypes.split())
         arrays = [random_array(np.random.default_rng(1), p) for p in f.params]
         expected = [a.copy() for a in arrays]
         interpret(f, *expected)
-        space = np.full(n + 64, 7, arrays[2].dtype)
+        space = np.full(n + 128, 7, arrays[2].dtype)
+        space = space[-space.ctypes.data % 64 // space.itemsize :]
         arrays[2] = space[offset : offset + n]
         emitted = emit_for(f, small)
-        assert "!nontemporal" in emitted.text or n * arrays[2].itemsize < 1024 * 2
+        assert "!nontemporal" in emitted.text
         run_emitted(emitted, arrays)
         assert_same(arrays[2], expected[2])
         assert (space[:offset] == 7).all() and (space[offset + n :] == 7).all()
 
 
+def test_short_runs_of_parts_of_lines_stay_in_the_cache() -> None:
+    small = replace(available()[0].values[0], cache_bytes=0)
+    assert "!nontemporal" not in emit_for(scale_and_shift(1025, "float32"), small).text
+
+
+@pytest.mark.parametrize("n", [1024, 3000])
 @pytest.mark.parametrize("offsets", [(0, 0), (3, 3), (1, 2)])
-def test_two_outputs_around_the_cache(offsets: tuple[int, int]) -> None:
+def test_two_outputs_around_the_cache(n: int, offsets: tuple[int, int]) -> None:
     """Outputs that are aligned alike, and ones that never are; the second reads the first."""
-    n = 2000
     A, B, C = buffer("A", (n,)), buffer("B", (n,)), buffer("C", (n,))
     i = axis("i", n)
     body = Seq((put(B, (i,), at(A, i) + 1.0), put(C, (i,), at(B, i) * 2.0)))
