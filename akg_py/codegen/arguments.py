@@ -71,6 +71,8 @@ class Signature:
         self._inputs = [n for n, p in enumerate(params) if id(p) not in self.written]
         places = {id(p): n for n, p in enumerate(params)}
         self._places = [places[id(b)] for b in outputs]
+        where = {n: k for k, n in enumerate([*self._inputs, *self._places])}
+        self._order = [where[n] for n in range(len(params))]  # of inputs, then outputs
         kinds = [dtypes.numpy_dtype(p.dtype) for p in params]
         self._checks = [
             (kind, p.shape, _PLAIN | (_WRITEABLE if id(p) in self.written else 0))
@@ -150,12 +152,8 @@ class Signature:
             written = list(out)
         else:
             raise self._out_error(out)
-        given: list[Any] = [None] * len(self.params)
-        for n, a in zip(self._inputs, arrays, strict=True):
-            given[n] = a
-        for n, a in zip(self._places, written, strict=True):
-            given[n] = a
-        return given, result
+        every = [*arrays, *written]
+        return [every[n] for n in self._order], result
 
     def _count_error(self, count: int, has_out: bool) -> ExpressionError:
         inputs = [self.params[n].name for n in self._inputs]
