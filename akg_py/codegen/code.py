@@ -8,7 +8,6 @@ threads ask.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Executor, Future
 from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,8 @@ from akg_py.codegen.fingerprint import SOURCES, digest_func, digest_sources
 from akg_py.ir.stmt import Buffer, Func
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
+
     from akg_py.codegen.emitter import Emitted
 
 

@@ -8,7 +8,6 @@ processor; `cache` keeps the bytes. Nothing here imports numba.
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import functools
 import hashlib
 import json
@@ -150,6 +149,15 @@ def forget() -> None:
 # ---------------------------------------------------------------- LLVM
 
 
+def _c_function(name: str) -> int | None:
+    """The address of a function of the C library; Python itself links it."""
+    library = ctypes.CDLL(None) if sys.platform != "win32" else ctypes.cdll.msvcrt
+    try:
+        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    except AttributeError:
+        return None
+
+
 @functools.cache
 def prepare() -> Any:
     """llvmlite's binding, ready to compile for this machine."""
@@ -157,16 +165,8 @@ def prepare() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    library = (
-        ctypes.CDLL(ctypes.util.find_library("m") or None)
-        if sys.platform != "win32"
-        else ctypes.cdll.msvcrt
-    )
     for name in _LIBRARY:
-        try:
-            address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-        except AttributeError:
-            continue
+        address = _c_function(name)
         if address:
             llvm.add_symbol(name, address)
     return llvm
@@ -179,7 +179,7 @@ def _machine(llvm: Any) -> Any:
     )
 
 
-def optimise(text: str) -> Any:
+def optimise(text: str, machine: Any) -> Any:
     """The parsed module after LLVM's O2 pipeline: O3 takes a third longer for the same speed."""
     llvm = prepare()
     try:
@@ -188,7 +188,6 @@ def optimise(text: str) -> Any:
         module.verify()
     except RuntimeError as error:
         raise InternalError(f"LLVM refuses the code: {error}\n{text}") from error
-    machine = _machine(llvm)
     module.data_layout = str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = True
@@ -201,14 +200,14 @@ def optimise(text: str) -> Any:
 
 def compile_object(text: str) -> bytes:
     """Object bytes of IR text."""
-    module = optimise(text)
-    return bytes(_machine(prepare()).emit_object(module))
+    machine = _machine(prepare())
+    return bytes(machine.emit_object(optimise(text, machine)))
 
 
 def assembly_of(text: str) -> str:
     """What the processor runs, for reading."""
-    module = optimise(text)
-    return str(_machine(prepare()).emit_assembly(module))
+    machine = _machine(prepare())
+    return str(machine.emit_assembly(optimise(text, machine)))
 
 
 def _link(code: bytes) -> Any:
