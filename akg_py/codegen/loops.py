@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from akg_py.codegen import arithmetic
+from akg_py.codegen.ahead import next_rows
 from akg_py.codegen.dependence import is_independent
 from akg_py.codegen.dots import emit_dot, emit_group_store
 from akg_py.codegen.folds import accumulated, combine
@@ -217,8 +218,12 @@ class Loops(Lanes):
             if all(_only_within(other, tile) for other in stmts if other is not inner):
                 self._versions(replace(s, stmts=stmts), tile, size)
                 return
+        row = next(reversed(self.env), None)
+        ahead = {} if row is None else next_rows(stmts, row, self.streams.loads)
         for inner in stmts:
+            self.ahead = ahead.get(id(inner), {})
             self.statement(inner)
+            self.ahead = {}
 
     def _serial_plan(self, s: For) -> Plan | None:
         """The registers of a loop that will run serially; None for other loops."""

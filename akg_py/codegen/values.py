@@ -35,6 +35,8 @@ from akg_py.ir.stmt import Buffer, Store, buffer_of
 
 MAX_SPAN = 4  # vectors that a load at known steps may span
 
+FIRST_CACHE, SECOND_CACHE = 3, 2  # how LLVM calls them when it prefetches
+
 
 class Values(Indices):
     """Emits expressions, loads and stores."""
@@ -48,6 +50,7 @@ class Values(Indices):
         self.given: dict[int, Val] = {}  # values that stand for buffers
         self.streaming: frozenset[int] = frozenset()  # buffers whose stores go around the cache
         self.streams = Streams()
+        self.ahead: dict[int, int] = {}  # buffers of which a later row is fetched: bytes to it
         self.tile: dict[int, list[Val]] = {}  # rows of transposed loads, by id of their indices
         self.tile_row = 0
 
@@ -294,8 +297,11 @@ class Values(Indices):
     def _read_run(self, buffer: Buffer, where: Linear, elem: str) -> Val:
         align = ELEM_BYTES[elem]
         pointer = self._pointer(buffer, where, elem)
-        if self.mask is None and self.streaming and id(buffer) in self.streams.loads:
-            self._prefetch(pointer, align * self.lanes)
+        if self.mask is None:
+            if id(buffer) in self.ahead:
+                self._prefetch(pointer, align * self.lanes, self.ahead[id(buffer)], SECOND_CACHE)
+            elif self.streaming and id(buffer) in self.streams.loads:
+                self._prefetch(pointer, align * self.lanes, PREFETCH_BYTES, FIRST_CACHE)
         return self.b.load(pointer, elem, self.lanes, align, self.mask)
 
     def read_words(self, buffer: Buffer, where: Linear, size: int) -> Val:
@@ -378,13 +384,13 @@ class Values(Indices):
             f"<{self.lanes} x ptr> align {align} {pointers}, {mask.typed})"
         )
 
-    def _prefetch(self, pointer: str, size: int) -> None:
-        """Ask for the lines that a streaming loop reads next."""
+    def _prefetch(self, pointer: str, size: int, distance: int, cache: int) -> None:
+        """Ask for `size` bytes at `distance` from `pointer`, which are read soon."""
         self._declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         for line in range(0, size, LINE_BYTES):
             ref = self.b.name()
-            self.b.emit(f"{ref} = getelementptr i8, ptr {pointer}, i64 {PREFETCH_BYTES + line}")
-            self.b.emit(f"call void @llvm.prefetch.p0(ptr {ref}, i32 0, i32 3, i32 1)")
+            self.b.emit(f"{ref} = getelementptr i8, ptr {pointer}, i64 {distance + line}")
+            self.b.emit(f"call void @llvm.prefetch.p0(ptr {ref}, i32 0, i32 {cache}, i32 1)")
 
     def address(self, buffer: Buffer, where: Linear) -> str:
         """The address of an element."""
