@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.benchmarks.cpu.harness import ONE_THREAD, Array, Bar, Candidate, Case
 from tests.benchmarks.cpu.matmul import label_of
 from tests.benchmarks.cpu.rows import expected
 
+os.environ["TVM_NUM_THREADS"] = str(os.cpu_count() or 1)  # the most that can be set later
 try:
     import tvm
 
