@@ -152,16 +152,20 @@ def ours(
     inplace: dict[te.Tensor, te.Tensor] | None = None,
     name: str = OURS,
 ) -> Candidate:
-    """Our kernel of a graph: scheduled and built automatically, bound to `arrays` and outputs."""
+    """Our kernel of a graph, scheduled and built automatically, bound to its inputs.
+
+    It allocates its outputs, once, but for those that are in place.
+    """
     schedule = te.create_schedule([t.op for t in outputs])
     args = [*inputs, *outputs]
     kernel = akg_py.build(schedule, args, target="cpu", auto="full", inplace=inplace)
-    given = dict(zip(inputs, arrays, strict=True))
-    results = [
-        given[inplace[t]] if inplace and t in inplace else np.empty(t.shape, dtype_of(t.dtype))
-        for t in outputs
-    ]
-    return Candidate(name, kernel.bind(*arrays, *results), results)
+    if inplace:
+        given = dict(zip(inputs, arrays, strict=True))
+        written = [given[inplace[t]] for t in outputs]
+        return Candidate(name, kernel.bind(*arrays, *written), written)
+    run = kernel.bind(*arrays)
+    results = run()
+    return Candidate(name, run, results if isinstance(results, tuple) else [results])
 
 
 def dtype_of(name: str) -> np.dtype[Any]:

@@ -85,7 +85,10 @@ class Report:
         busy = _machine_seconds() - self._start[1]
         share = max(0.0, busy) / wall / (os.cpu_count() or 1)
         verdict = "low load" if share < BUSY_SHARE else "the machine was busy with other work"
-        return f"Other processes used {share:.0%} of the processors ({verdict}); {wall:.0f} s."
+        first = ", this one ran at real-time priority" if _is_real_time() else ""
+        return (
+            f"Other processes used {share:.0%} of the processors ({verdict}){first}; {wall:.0f} s."
+        )
 
     def _page(self) -> str:
         command = f"python -m tests.benchmarks.cpu {shlex.join(sys.argv[1:])}"
@@ -104,7 +107,8 @@ class Report:
         lines += [
             "",
             "A ratio is the peer's time over ours, of the smallest times (of the medians): above 1 "
-            "ours is faster. Every result was compared with numpy's first.",
+            "ours is faster. Peers write into arrays made before, ours into arrays it made before. "
+            "Every result was compared with numpy's first.",
         ]
         for count in self.thread_counts:
             rows = [r for r in self.rows if r.threads == count]
@@ -194,6 +198,10 @@ def _counts(bar: Bar, row: Row, rows: Sequence[Row]) -> bool:
         return False
     alone = next((r for r in rows if r.label == row.label and r.threads == 1), row)
     return alone.times[OURS][0] * 1e3 >= bar.least_ms
+
+
+def _is_real_time() -> bool:
+    return hasattr(os, "SCHED_RR") and os.sched_getscheduler(0) in (os.SCHED_RR, os.SCHED_FIFO)
 
 
 def _machine_seconds() -> float:
