@@ -24,6 +24,7 @@ class Draw:
         self.data = data
         self.inputs: list[Buffer] = []
         self.dtype = self.pick(DTYPES)
+        self.is_long = False  # too long for an exact sum in float16
 
     def pick(self, options: Any) -> Any:
         return self.data.draw(st.sampled_from(list(options)))
@@ -35,8 +36,11 @@ class Draw:
         """Loops from the outside in, and the axes of the iteration space."""
         loops: list[tuple[Var, Any, str]] = []
         axes: list[Expr] = []
-        for n in range(self.number(1, 3)):
+        count = self.number(1, 3)
+        for n in range(count):
             extent = self.pick((1, 2, 3, 5, 8, 16, 17, 33, 40))
+            if count == 1 and self.number(0, 1):
+                extent, self.is_long = self.pick((131, 300, 700)), True
             if self.number(0, 2) == 0:
                 tile = self.pick((2, 4, 7, 16))
                 outer, inner = axis(f"o{n}", -(-extent // tile)), axis(f"t{n}", tile)
@@ -107,7 +111,8 @@ class Draw:
 
     def func(self) -> Func:
         loops, axes = self.loops()
-        keep = axes if self.number(0, 2) else axes[: self.number(0, len(axes))]
+        whole = self.is_long or self.number(0, 2)
+        keep = axes if whole else axes[: self.number(0, len(axes))]
         keep = self.data.draw(st.permutations(keep))
         out = buffer("Out", tuple(bounds(e)[1] + 1 for e in keep) or (1,), self.dtype)
         target = tuple(keep) or (const(0),)
