@@ -3,7 +3,7 @@
 In: a Func; out: one of equal values. A processor multiplies float32, so each read of a float16 or
 bfloat16 element converts it. A local buffer all of whose reads are converted to float32 can hold
 the converted values instead; the conversion is exact, so it doesn't matter where it happens.
-Products of two 16-bit floats that are converted are multiplied in float32, where they are exact.
+Products of 16-bit floats that a float32 sum takes are multiplied in float32, where they are exact.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from akg_py.codegen.dependence import accesses
 from akg_py.codegen.dots import group_loads
+from akg_py.codegen.folds import accumulated
 from akg_py.ir.expr import Binary, Cast, Expr, Load, bounds, cast, children, rebuild
 from akg_py.ir.stmt import Alloc, Buffer, For, Func, Stmt, Store, rebuild_stmt, sub_exprs, sub_stmts
 
@@ -20,17 +21,22 @@ WIDE = "float32"
 
 
 def widen_products(func: Func) -> Func:
-    """`func` with `float32(x * y)` of 16-bit floats as `float32(x) * float32(y)`."""
-
-    def expr(e: Expr) -> Expr:
-        e = rebuild(e, expr)
-        if isinstance(e, Cast) and e.dtype == WIDE and isinstance(e.a, Binary):
-            if e.a.op == "*" and e.a.dtype in NARROW:
-                return Binary("*", cast(WIDE, e.a.a), cast(WIDE, e.a.b), WIDE)
-        return e
+    """`func` with float32 sums of 16-bit products `x * y` as sums of `float32(x) * float32(y)`."""
 
     def stmt(s: Stmt) -> Stmt:
-        return rebuild_stmt(s, stmt, expr)
+        if not isinstance(s, Store) or len(s.values) > 1:
+            return rebuild_stmt(s, stmt, lambda e: e)
+        term = accumulated(s, {})
+        if not isinstance(term, Cast) or term.dtype != WIDE or not isinstance(term.a, Binary):
+            return s
+        product = term.a
+        if product.op != "*" or product.dtype not in NARROW:
+            return s
+        exact = Binary("*", cast(WIDE, product.a), cast(WIDE, product.b), WIDE)
+        total = s.values[0]
+        assert isinstance(total, Binary)
+        a, b = (exact if e is term else e for e in (total.a, total.b))
+        return replace(s, values=(Binary(total.op, a, b, WIDE),))
 
     return replace(func, body=stmt(func.body))
 

@@ -260,3 +260,13 @@ def test_tiles_without_the_instruction_multiply_pairs() -> None:
     func = akg.lower(s, args)
     assert "llvm.x86.avx2.pmadd.wd" in emit_func(func, processor=PROCESSORS["avx2"]).text
     assert "pmadd" not in emit_func(func, processor=PROCESSORS["plain"]).text
+
+
+def test_inside_numba_code() -> None:
+    s, args = product(7, 70, 33, "int8")
+    kernel = akg.build(s, args, auto=False)
+    rng = np.random.default_rng(2)
+    a, b = extremes((7, 33), "int8", rng), extremes((33, 70), "int8", rng)
+    c = np.empty((7, 70), np.int32)
+    kernel.jit(a, b, c)
+    np.testing.assert_array_equal(c, exact(a, b))

@@ -53,9 +53,14 @@ def test_what_stays() -> None:
     check(f)
 
 
-def test_products_are_exact_in_float32() -> None:
-    X, Y = buffer("X", (9,), "float16"), buffer("Y", (9,))
+def test_products_in_sums_are_exact_in_float32() -> None:
+    X, Y, Z = buffer("X", (9,), "float16"), buffer("Y", (1,)), buffer("Z", (9,))
     i = axis("i", 9)
-    f = func([X, Y], [Y], loop(i, 9, put(Y, (i,), cast("float32", at(X, i) * at(X, i)))))
-    assert "float32(X[i]) * float32(X[i])" in str(widen_products(f))
-    check(f)
+    term = cast("float32", at(X, i) * at(X, i))
+    total = func([X, Y], [Y], loop(i, 9, put(Y, (0,), at(Y, 0) + term)))
+    assert "float32(X[i]) * float32(X[i])" in str(widen_products(total))
+    check(total)
+    single = func([X, Z], [Z], loop(i, 9, put(Z, (i,), term)))
+    assert str(widen_products(single)) == str(single)
+    rounded = np.full(9, 1 + 2.0**-10, np.float16)
+    check(single, rounded, np.zeros(9, np.float32))
