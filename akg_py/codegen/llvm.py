@@ -110,12 +110,18 @@ class Module:
         return f"!{len(self.metadata) - 1}"
 
     def text(self) -> str:
-        wide = self.processor.vector_bytes * 8
+        # its own processor: numba, which may link the module, can be told to compile for another
+        attributes = {
+            "prefer-vector-width": self.processor.vector_bytes * 8,
+            "target-cpu": self.processor.name,
+            "target-features": self.processor.features,
+        }
+        kept = " ".join(f'"{name}"="{value}"' for name, value in attributes.items())
         parts = [
             *self.definitions.values(),
             *self.functions,
             *self.declarations.values(),
-            f'attributes #0 = {{ nounwind "prefer-vector-width"="{wide}" }}',
+            f"attributes #0 = {{ nounwind {kept} }}",
             "\n".join(self.metadata),
         ]
         return "\n\n".join(parts) + "\n"

@@ -17,12 +17,13 @@ from akg_py.ir.stmt import Func
 from tests.codegen.funcs import assert_same, random_array
 
 AVX2 = replace(
-    host(), name="haswell", vector_bytes=32, registers=16, has_fma=True, has_half=True,
+    host(), name="haswell", features="", vector_bytes=32, registers=16, has_fma=True, has_half=True,
     has_scale=False, has_vnni=False, has_bf16=False, pair_lanes=(4, 8), has_fast_gather=True,
 )  # fmt: skip
 SSE = replace(
-    host(), name="x86-64", vector_bytes=16, registers=16, has_fma=False, has_half=False,
-    has_scale=False, has_vnni=False, has_bf16=False, pair_lanes=(4,), has_fast_gather=False,
+    host(), name="x86-64", features="", vector_bytes=16, registers=16, has_fma=False,
+    has_half=False, has_scale=False, has_vnni=False, has_bf16=False, pair_lanes=(4,),
+    has_fast_gather=False,
 )  # fmt: skip
 
 
@@ -34,15 +35,6 @@ def available() -> list[Any]:
     if "+sse2" in host().features:
         found.append(pytest.param(SSE, id="sse"))
     return found
-
-
-def emit_for(f: Func, processor: Processor) -> Emitted:
-    """The module for `processor`, to be compiled with its instructions only."""
-    emitted = emit_func(f, processor=processor)
-    if processor.name == host().name:
-        return emitted
-    marked = f'nounwind "target-cpu"="{processor.name}" "target-features"="" '
-    return replace(emitted, text=emitted.text.replace("{ nounwind ", f"{{ {marked} "))
 
 
 def run_emitted(emitted: Emitted, arrays: list[np.ndarray[Any, Any]]) -> None:
@@ -62,7 +54,7 @@ def check_on(
     given = list(arrays) or [random_array(rng, p) for p in f.params]
     expected, actual = [a.copy() for a in given], [a.copy() for a in given]
     interpret(f, *expected)
-    run_emitted(emit_for(f, processor), actual)
+    run_emitted(emit_func(f, processor=processor), actual)
     for p, a, e in zip(f.params, actual, expected, strict=True):
         assert_same(a, e, p.name)
     return actual

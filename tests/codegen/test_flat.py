@@ -17,7 +17,7 @@ from akg_py.ir.expr import Select, cast, const, maximum
 from akg_py.ir.interpret import interpret
 from akg_py.ir.stmt import For, Func, Seq
 from tests.codegen.funcs import assert_same, at, axis, buffer, check, func, loop, put, random_array
-from tests.codegen.processors import available, check_on, emit_for, run_emitted
+from tests.codegen.processors import available, check_on, run_emitted
 
 LENGTHS = (255, 256, 257, 300, 511, 513, 1000, 1029)
 
@@ -50,7 +50,7 @@ def test_around_the_cache(processor: Processor, dtypes: str, offset: int) -> Non
         space = np.full(n + 128, 7, arrays[2].dtype)
         space = space[-space.ctypes.data % 64 // space.itemsize :]
         arrays[2] = space[offset : offset + n]
-        emitted = emit_for(f, small)
+        emitted = emit_func(f, processor=small)
         assert "!nontemporal" in emitted.text
         run_emitted(emitted, arrays)
         assert_same(arrays[2], expected[2])
@@ -59,7 +59,7 @@ def test_around_the_cache(processor: Processor, dtypes: str, offset: int) -> Non
 
 def test_short_runs_of_parts_of_lines_stay_in_the_cache() -> None:
     small = replace(available()[0].values[0], cache_bytes=0)
-    assert "!nontemporal" not in emit_for(scale_and_shift(1025, "float32"), small).text
+    assert "!nontemporal" not in emit_func(scale_and_shift(1025, "float32"), processor=small).text
 
 
 @pytest.mark.parametrize("n", [1024, 3000])
@@ -74,7 +74,7 @@ def test_two_outputs_around_the_cache(n: int, offsets: tuple[int, int]) -> None:
     assert len(plan_streams(f, {}, processor).stores) == 2
     a = np.arange(n, dtype=np.float32)
     b, c = (np.zeros(n + 16, np.float32)[k : k + n] for k in offsets)
-    run_emitted(emit_for(f, processor), [a, b, c])
+    run_emitted(emit_func(f, processor=processor), [a, b, c])
     np.testing.assert_array_equal(b, a + 1)
     np.testing.assert_array_equal(c, (a + 1) * 2)
 

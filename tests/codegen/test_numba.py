@@ -257,3 +257,19 @@ def test_jit_in_functions_that_numba_caches(tmp_path: Path) -> None:
             [sys.executable, str(script)], env=environment, capture_output=True, text=True
         )
         assert (done.returncode, done.stdout.strip()) == (0, hits), done.stderr
+
+
+def test_numba_for_another_processor() -> None:
+    """numba may be told to compile for less than this machine; the kernel keeps its own."""
+    program = """
+import numpy as np
+from akg_py import build, te
+A = te.placeholder((100,), name="A")
+C = te.compute((100,), lambda i: te.exp(A[i]), name="C")
+kernel = build(te.create_schedule(C.op), [A, C], target="cpu")
+a, c = np.linspace(-3, 3, 100, dtype=np.float32), np.empty(100, np.float32)
+kernel.jit(a, c)
+assert np.array_equal(c, kernel(a))
+"""
+    env = os.environ | {"NUMBA_CPU_NAME": "generic", "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], env=env, check=True)
