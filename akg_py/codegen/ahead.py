@@ -1,8 +1,8 @@
 """Kernels that pass several times over the rows of a large array: the next row is fetched early.
 
 In: the statements inside a loop over rows; out: for the second pass over an array, how far ahead
-the next row lies. The first pass waits for memory, later ones find their row in the cache; if the
-second computes functions, as softmax does, the memory would rest meanwhile.
+the next row lies. The first pass waits for memory, later ones find their row in the cache, and the
+memory would rest meanwhile.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from akg_py.codegen import arithmetic
 from akg_py.codegen.indices import flat_index, lane_stride
 from akg_py.codegen.llvm import ELEM_BYTES
-from akg_py.ir.expr import Call, Load, Var, bounds, walk
+from akg_py.ir.expr import Load, Var, bounds, walk
 from akg_py.ir.stmt import Buffer, For, Stmt, sub_exprs, walk_stmts
 
 MIN_ROW_BYTES = 4 << 10  # the processor itself fetches shorter rows ahead
@@ -27,15 +27,10 @@ def next_rows(
                 passes.setdefault(key, []).append((s, distance))
     found: dict[int, dict[int, int]] = {}
     for key, readers in passes.items():
-        if len(readers) > 1 and _computes(readers[1][0]):
+        if len(readers) > 1:
             second, distance = readers[1]
             found.setdefault(id(second), {})[key] = distance
     return found
-
-
-def _computes(loop: For) -> bool:
-    return any(isinstance(x, Call) for s in walk_stmts(loop.body) for e in sub_exprs(s)
-               for x in walk(e))  # fmt: skip
 
 
 def _rows_read(loop: For, row: Var, large: frozenset[int]) -> dict[int, int]:
