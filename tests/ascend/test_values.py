@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from programs import elementwise, layer_norm, matmul
 
+import akg_py as akg
+from akg_py import te
 from akg_py.ascend import instructions as ins
 from akg_py.ascend import values
 from akg_py.ascend.device import load_device
@@ -172,3 +174,15 @@ def test_out_of_bounds_is_reported_not_executed():
 def test_arrays_must_fit():
     with pytest.raises(InternalError, match="needs 256 contiguous bytes"):
         values.execute(elementwise(64), [np.zeros(63, np.float32) for _ in range(3)])
+
+
+def test_out_and_views_as_on_the_cpu():
+    X = te.placeholder((64, 256), "float16", name="X")
+    Y = te.compute((64, 256), lambda i, j: X[i, j] + X[i, j], name="Y")
+    kernel = akg.build(te.create_schedule(Y.op), [X, Y], target="ascend910b3")
+    x, wide = np.ones((64, 256), np.float16), np.zeros((64, 512), np.float16)
+    view = wide[:, ::2]
+    assert kernel(x, out=view) is view and kernel.bind(x, out=view)() is view
+    assert (view == 2).all() and not wide[:, 1::2].any()
+    with pytest.raises(akg.ExpressionError, match="overlaps the argument X"):
+        kernel(x, out=x)
