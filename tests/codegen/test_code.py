@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import subprocess
+import sys
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +23,8 @@ from akg_py.ir.stmt import Alloc, Buffer, For, Func, If, Intrinsic, Origin, Seq,
 from akg_py.tuning.executor import WorkerPool
 from tests.codegen.funcs import at, axis, buffer, func, loop, put
 from tests.codegen.test_host import add
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -126,6 +131,16 @@ def test_the_key_covers_the_processor_llvm_and_the_sources(
     assert found == fingerprint.SOURCES == fingerprint.digest_sources()
     monkeypatch.setattr(fingerprint, "_PACKAGE", tmp_path)
     assert len({found, fingerprint.digest_sources(), fingerprint.digest_sources()}) == 3
+
+
+def test_the_digest_covers_all_that_emission_imports() -> None:
+    program = "import sys, akg_py.codegen.emitter; print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    ours = {name.split(".")[1] for name in done.stdout.split() if name.startswith("akg_py.")}
+    assert ours - {"schedules", "search_spaces"} <= {"codegen", "ir", "dtypes", "errors"}
 
 
 def test_a_node_without_text_is_emitted(folder: Path) -> None:
