@@ -28,7 +28,7 @@ def digest_sources() -> str:
     found = hashlib.sha256()
     try:
         for folder in (_PACKAGE / "codegen", _PACKAGE / "ir"):
-            for file in sorted(folder.glob("*.py")):
+            for file in sorted(folder.rglob("*.py")):
                 found.update(file.name.encode() + file.read_bytes())
         found.update((_PACKAGE / "dtypes.py").read_bytes())
     except OSError:  # a package without files: what this process makes serves no other
