@@ -107,10 +107,15 @@ def emit_dot(loops: Loops, s: For) -> bool:
     old = held.read(loops, where) if held else loops.read(buffer, where)
     old = loops.b.splat(old, loops.lanes)
     words = [_word(loops, group, size, count) for group in groups]
-    if buffer.dtype == "int32":
-        new = _int_dot(loops, old, groups, words)
-    else:
-        new = _bfloat_dot(loops, old, words, count)
+    width = min(loops.processor.vector_bytes // WORD_BYTES, old.lanes)
+    parts = []
+    for at in range(0, old.lanes, width):
+        taken = [_part(loops, v, at, width) for v in (old, *words)]
+        if buffer.dtype == "int32":
+            parts.append(_int_dot(loops, taken[0], groups, taken[1:]))
+        else:
+            parts.append(_bfloat_dot(loops, taken[0], taken[1:], count))
+    new = _joined(loops, parts)
     if held:
         held.write(loops, where, new)
     else:
@@ -235,6 +240,25 @@ def _word(loops: Loops, group: Group, size: int, count: int | Val) -> Val:
             part = b.select(some, part, constant(0, "i32"))
         word = b.bin("or", word, part)
     return word
+
+
+def _part(loops: Loops, v: Val, at: int, width: int) -> Val:
+    """Lanes `at` to `at + width`; what all lanes share stays one value."""
+    return v if v.lanes in (1, width) else loops.b.shuffle(v, list(range(at, at + width)))
+
+
+def _joined(loops: Loops, parts: list[Val]) -> Val:
+    """Vectors one after the other; their number is a power of two."""
+    while len(parts) > 1:
+        lanes = 2 * parts[0].lanes
+        order = ", ".join(f"i32 {i}" for i in range(lanes))
+        parts = [
+            loops.b.op(
+                f"shufflevector {x.typed}, {y.typed}, <{lanes} x i32> <{order}>", x.elem, lanes
+            )
+            for x, y in zip(parts[::2], parts[1::2], strict=True)
+        ]
+    return parts[0]
 
 
 # ---------------------------------------------------------------- int8

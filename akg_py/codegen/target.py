@@ -40,7 +40,7 @@ def host() -> Processor:
     has_fma = arm or bool(found.get("fma"))
     has_half = arm or bool(found.get("f16c"))
     has_scale = bool(found.get("avx512f") and found.get("avx512vl"))
-    has_vnni = bool(found.get("avx512vnni") and found.get("avx512vl"))
+    has_vnni = bool((found.get("avx512vnni") and found.get("avx512vl")) or found.get("avxvnni"))
     strict = os.environ.get("AKG_PY_STRICT_DENORMALS", "0") not in ("", "0")
     has_bf16 = bool(found.get("avx512bf16") and found.get("avx512vl")) and not strict
     widths = {"sse2": 4, "avx2": 8, "avx512bw": 16}

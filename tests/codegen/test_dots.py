@@ -270,3 +270,26 @@ def test_inside_numba_code() -> None:
     c = np.empty((7, 70), np.int32)
     kernel.jit(a, b, c)
     np.testing.assert_array_equal(c, exact(a, b))
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
+def test_sums_inside_of_several_vectors(dtype: str, processor: str) -> None:
+    m, n, k, size = 3, 150, 21, 2 if dtype == "bfloat16" else 4
+    A, B = te.placeholder((m, k), dtype, name="A"), te.placeholder((k, n), dtype, name="B")
+    along, total = te.reduce_axis((0, k), name="k"), SUMS[dtype]
+    C = te.compute(
+        (m, n),
+        lambda i, j: te.sum(A[i, along].astype(total) * B[along, j].astype(total), axis=along),
+        name="C",
+    )
+    s = te.create_schedule(C.op)
+    packed = s.cache_read(B, "local", [C])
+    s[packed].transform_layout(f"k, j -> k // {size}, j, k % {size}")
+    s[C].vectorize(C.op.axis[1])
+    s[C].split(along, factor=size)
+    rng = np.random.default_rng(4)
+    a, b = extremes((m, k), dtype, rng), extremes((k, n), dtype, rng)
+    c = np.empty((m, n), total)
+    run(akg.lower(s, [A, B, C]), PROCESSORS[processor], a, b, c)
+    np.testing.assert_array_equal(c, exact(a, b))
