@@ -138,10 +138,14 @@ def clear_cache() -> int:
     units = list(_units(folder))
     for unit in units:
         _remove(unit)
-    for path in (*folder.glob("??/.new-*"), folder / _STAMP):
+    for path in (*_matching(folder, "??", ".new-*"), folder / _STAMP):
         with contextlib.suppress(OSError):
             path.unlink()
-    for inner in (*folder.glob("??"), *folder.glob("readers/*"), folder / "readers"):
+    for inner in (
+        *_matching(folder, "??"),
+        *_matching(folder, "readers", "*"),
+        folder / "readers",
+    ):
         with contextlib.suppress(OSError):
             inner.rmdir()
     return sum(u.size_bytes for u in units)
@@ -162,7 +166,7 @@ def evict(limit: int | None = None) -> None:
                 break
             _remove(unit)
             total -= unit.size_bytes
-    for path in folder.glob("??/.new-*"):  # of writers that were killed
+    for path in _matching(folder, "??", ".new-*"):  # of writers that were killed
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > _SECONDS:
                 path.unlink()
@@ -186,12 +190,23 @@ def _look_after(size: int) -> None:
         evict()
 
 
+def _matching(folder: Path, pattern: str, *inner: str) -> list[Path]:
+    """Paths by a pattern for each level; other processes may remove folders meanwhile."""
+    try:
+        found = list(folder.glob(pattern))
+    except OSError:
+        return []
+    for below in inner:
+        found = [path for parent in found for path in _matching(parent, below)]
+    return found
+
+
 def _units(folder: Path) -> Iterator[_Unit]:
-    for entry in folder.glob("??/*.o"):
+    for entry in _matching(folder, "??", "*.o"):
         with contextlib.suppress(OSError):  # another process may have removed it
             found = entry.stat()
             yield _Unit((entry,), found.st_size, found.st_mtime, False)
-    for version in folder.glob("readers/*"):
+    for version in _matching(folder, "readers", "*"):
         with contextlib.suppress(OSError):
             files = tuple(f for f in version.rglob("*") if f.is_file())
             size = sum(f.stat().st_size for f in files)

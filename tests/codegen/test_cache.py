@@ -216,6 +216,26 @@ def test_concurrent_writers_readers_and_eviction(folder: Path) -> None:
     assert not list(folder.rglob(".new-*"))
 
 
+def test_folders_vanish_while_they_are_listed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when another process clears the cache in the middle of `evict`."""
+    for n in range(3):
+        write_entry(key(n), bytes([n]) * 3000)
+    listed = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if Path(path).parent == folder:
+            for file in listed(path):
+                os.unlink(file)
+            os.rmdir(path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    evict(1000)
+    assert cache_info().kernels == 0 and clear_cache() == 0
+
+
 def test_commands(folder: Path) -> None:
     run = CliRunner().invoke
     write_entry(key(1), bytes(2000))
