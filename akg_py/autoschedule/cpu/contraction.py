@@ -23,9 +23,10 @@ from akg_py.te.tensor import IterVar, Tensor
 
 BLOCK_K_BYTES = 2048  # of a column of B between two visits of a register tile;
 GROUPED_K_BYTES = 4096  # with dot instructions, which pass over it several times as fast
-BLOCK_ROWS = 96  # rows of A that stay in the second cache
+BLOCK_ROWS = 144  # rows of A that stay in the second cache
 ROW_RUN_BYTES = 1024  # of a row of B that are read together to be packed
 ROW_SHIFT = (64, 16)  # copied rows start 16 elements apart modulo 64, in different cache sets
+NEAR_BYTES = 2 << 20  # of A, up to which threads take columns, and all rows of these
 BLOCK_BYTES = 256 << 10  # of a product that waits for its consumer
 PACKED_BYTES = 64 << 10  # B is packed when it is larger ...
 PACKED_ROWS = 32  # ... read this often ...
@@ -145,11 +146,13 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     is_converted = not groups and _is_converted(p.b)
     size = 4 if is_converted else dtypes.size_bytes(p.b.dtype)
     block_k = _even_k(K, (GROUPED_K_BYTES if groups else BLOCK_K_BYTES) // size)
-    by_columns = M < 2 * BLOCK_ROWS and 4 * columns <= N
-    block_rows = 0 if by_columns else _even(M, rows, BLOCK_ROWS)
+    is_copied = groups or _is_converted(p.a)
+    is_near = M * block_k * size < NEAR_BYTES and not is_copied
+    by_columns = (is_near or M < MANY_ROWS * 4) and 4 * columns * thread_count() <= N
+    block_rows = 0 if by_columns else _block(M, rows, BLOCK_ROWS)
     block_columns = 0
     if by_columns:
-        block_columns = _even(N, columns, 4 * columns)
+        block_columns = _block(N, columns, 4 * columns)
     elif is_fused:
         block_columns = max(BLOCK_BYTES // (4 * max(block_rows, 1)) // columns, 1) * columns
     pack = ""
@@ -194,13 +197,14 @@ def _even_k(size: int, most: int) -> int:
     return part if part == size else _ceildiv(part, 16) * 16
 
 
-def _even(size: int, unit: int, most: int) -> int:
-    """A block of about `most`, a multiple of `unit`, of which `size` has an even number."""
-    blocks = _ceildiv(size, most)
-    if blocks > 1:
-        deal = 2 * thread_count()
-        blocks = _ceildiv(blocks, deal) * deal
-    return _ceildiv(_ceildiv(size, blocks), unit) * unit
+def _block(size: int, unit: int, most: int) -> int:
+    """The largest block, of `unit`s and at most `most`, with which the threads end together."""
+    units, hands = _ceildiv(size, unit), thread_count()
+
+    def longest(block: int) -> int:  # units of the first hand, which has the most
+        return min(_ceildiv(_ceildiv(units, block), hands) * block, units)
+
+    return unit * min(range(max(most // unit, 1), 0, -1), key=longest)
 
 
 def tile_product(s: Schedule, name: str, tiles: ProductTiles | None = None) -> set[str]:
@@ -320,7 +324,7 @@ def _pack(
     # rows are read in runs of several panels, which the processor foresees
     if first:
         run = max(1, ROW_RUN_BYTES // (dtypes.size_bytes(p.b.dtype) * width))
-        runs, panels = copy.split(panels, factor=_even(_ceildiv(axes[n].extent, width), 1, run))
+        runs, panels = copy.split(panels, factor=_block(_ceildiv(axes[n].extent, width), 1, run))
         copy.reorder(*others, runs, rows, panels, *inner)
         copy.parallel(copy.fuse(*others, runs) if others else runs)
     else:
