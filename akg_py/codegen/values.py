@@ -230,11 +230,10 @@ class Values(Indices):
             return self.b.op(f"load {elem}, ptr {pointer}, align {align}", elem)
         if where.extra is None and where.lane == 1:
             return self._read_run(buffer, where, elem)
-        if self.mask is None:
-            if where.extra is None:
-                return self._read_steps(buffer, where, elem)
-            if not self.b.module.processor.has_fast_gather:
-                return self._read_each(buffer, where, elem)
+        if where.extra is None:
+            return self._read_steps(buffer, where, elem)
+        if self.mask is None and not self.b.module.processor.has_fast_gather:
+            return self._read_each(buffer, where, elem)
         return self._gather(self._pointers(buffer, where, elem), elem, align)
 
     def _gather(self, pointers: str, elem: str, align: int) -> Val:
@@ -259,16 +258,21 @@ class Values(Indices):
         offsets = where.offsets(self.lanes)
         low = min(offsets)
         span = max(offsets) - low + 1
-        if span > MAX_SPAN * self.lanes:
-            return self._read_each(buffer, where, elem)
-        lanes = self.lanes
+        is_repeated = len(set(offsets)) < len(offsets)
+        if span > MAX_SPAN * self.lanes or (is_repeated and self.mask is not None):
+            if self.mask is None:
+                return self._read_each(buffer, where, elem)
+            return self._gather(self._pointers(buffer, where, elem), elem, ELEM_BYTES[elem])
+        lanes, mask = self.lanes, self.mask
         self.lanes = width = min(lanes, 1 << (span.bit_length() - 1))
         starts = [*range(0, span - width, width), span - width]  # the last ends with the span
-        parts = [
-            self._read_run(buffer, Linear(where.terms, where.const + low + start, 1), elem)
-            for start in starts
-        ]
-        self.lanes = lanes
+        parts = []
+        for start in starts:
+            if mask is not None:
+                self.mask = self._spread(mask, [n - low - start for n in offsets], width)
+            at = Linear(where.terms, where.const + low + start, 1)
+            parts.append(self._read_run(buffer, at, elem))
+        self.lanes, self.mask = lanes, mask
         result = parts[0]
         order = [min(n - low, width - 1) for n in offsets]
         for start, part in zip(starts[1:], parts[1:], strict=True):
@@ -277,6 +281,13 @@ class Values(Indices):
                     order[lane] = result.lanes + min(n - low - start, width - 1)
             result, order = self.b.shuffle(result, order, part), list(range(lanes))
         return result if len(parts) > 1 else self.b.shuffle(result, order)
+
+    def _spread(self, mask: Val, places: list[int], width: int) -> Val:
+        """A mask of `width` lanes: true in the places of the lanes that run."""
+        found = {n: lane for lane, n in enumerate(places)}
+        mask = self.b.splat(mask, len(places))
+        none = Val("zeroinitializer", "i1", mask.lanes)
+        return self.b.shuffle(mask, [found.get(n, mask.lanes) for n in range(width)], none)
 
     def _read_each(self, buffer: Buffer, where: Linear, elem: str) -> Val:
         """Element by element, which some processors do faster than a gather."""

@@ -64,12 +64,13 @@ def test_stores(name: str, processor: Processor) -> None:
         check_on(processor, steps(STEPS[name], n, dtype, stores=True))
 
 
+@pytest.mark.parametrize("n", [128, 119])
 @pytest.mark.parametrize("name", ["2", "3", "4", "-2", "reverse", "repeat 2", "halves"])
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs mprotect")
-def test_nothing_outside_is_read(name: str) -> None:
+def test_nothing_outside_is_read(name: str, n: int) -> None:
     """The array is followed, and preceded, by pages that can't be read."""
     page = mmap.PAGESIZE
-    f = steps(STEPS[name], 128, "float32")
+    f = steps(STEPS[name], n, "float32")
     kernel = CpuKernel(f)
     size = f.params[0].shape[0] * 4
     expected = np.arange(f.params[0].shape[0], dtype=np.float32)
@@ -81,9 +82,9 @@ def test_nothing_outside_is_read(name: str) -> None:
         for protection in (0, 3):
             assert libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), protection) == 0
             if protection == 0:
-                b = np.empty(128, np.float32)
+                b = np.empty(n, np.float32)
                 kernel.compiled.run([place, b.ctypes.data])
-        index = [int(_value(STEPS[name], k)) for k in range(128)]
+        index = [int(_value(STEPS[name], k)) for k in range(n)]
         np.testing.assert_array_equal(b, 2 * expected[index])
 
 
@@ -95,6 +96,8 @@ def _value(index: Callable[[Any], Any], i: int) -> int:
 def test_no_gather_for_short_steps() -> None:
     for name in ("2", "3", "4", "reverse", "repeat 2", "swap", "blocks", "halves"):
         assert "masked.gather" not in emit_func(steps(STEPS[name], 128, "float32")).text
+    for name in ("2", "3", "reverse", "blocks"):  # tails
+        assert "masked.gather" not in emit_func(steps(STEPS[name], 123, "float32")).text
 
 
 @pytest.mark.parametrize("processor", available())
