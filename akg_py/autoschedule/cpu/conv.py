@@ -22,7 +22,7 @@ from akg_py.te.stage import StageState
 from akg_py.te.tensor import IterVar, Tensor
 
 BLOCK_BYTES = 256 << 10  # of the padded image behind the rows that are computed together
-PLANE_BYTES = 16 << 10  # the same for one channel, where that is all a task needs
+PART_BYTES = 16 << 10  # the same where a task takes few channels
 WAY_BYTES, WAYS = 4096, 8  # of the first cache
 TASKS = 4  # blocks of rows from which on they are dealt to threads; else channels are dealt too
 SHARED = 8  # output channels of one input from which on they fill lanes
@@ -106,14 +106,18 @@ class _Tiles:
         middle, inner = out.split(inner, factor=tile)
         return [outer], [middle], [inner]
 
-    def row_block(self, bytes_: int, tile: int) -> int:
-        """Output rows, whole tiles, whose part of the image takes about `bytes_`."""
+    def row_block(self, bytes_: int, tile: int, channels: int | None = None) -> int:
+        """Output rows, whole tiles, whose part of the image takes about `bytes_`.
+
+        Args:
+            channels: of a block; all unless given.
+        """
         image = self.c.data.source
         assert isinstance(image, Tensor)
         whole = math.prod(image.shape) * dtypes.size_bytes(image.dtype)
         row = whole // math.prod(a.extent for a in (*self.others, *self.rows))
-        if bytes_ == PLANE_BYTES:
-            row = max(1, row // self.channel.extent)
+        if channels is not None:
+            row = max(1, row * channels // max(self.channel.extent, channels))
         blocks = max(1, -(-self.height * row // bytes_))
         return -(-self.height // blocks // tile) * tile if blocks > 1 else self.height
 
@@ -265,12 +269,12 @@ class _LastChannels(_Tiles):
     def place(self) -> None:
         s, out = self.s, self.s[self.root]
         columns = -(-self.width // -(-self.width // 8))
-        row_block = self.row_block(BLOCK_BYTES // 4, 1)
+        row_block = self.row_block(2 * PART_BYTES, 1, 2 * self.lanes)
         column, tile_column = out.split(self.columns, factor=columns)
         outer, lane = out.split(self.channel, factor=2 * self.lanes)
         task, row, tile_rows = self.split_rows(row_block, 1)
-        out.reorder(*self.others, *task, *row, outer, column, *tile_rows, tile_column, lane)
-        at = out.fuse(*self.others, *task)
+        out.reorder(*self.others, *task, outer, *row, column, *tile_rows, tile_column, lane)
+        at = out.fuse(*self.others, *task, outer)
         out.parallel(at)
         out.unroll(tile_column)
         out.vectorize(lane)
@@ -294,7 +298,7 @@ class _Columns(_Tiles):
         columns = self.lanes if whole else min(self.width, 2 * self.lanes)
         most = 4 if whole else max(1, self.registers * 3 // 4 // -(-columns // self.lanes))
         rows = max(n for n in range(1, most + 1) if self.height % n == 0)
-        row_block = self.row_block(PLANE_BYTES, rows)
+        row_block = self.row_block(PART_BYTES, rows, 1)
         column, tile_column = out.split(self.columns, factor=columns)
         task, row, tile_rows = self.split_rows(row_block, rows)
         out.reorder(*self.others, self.channel, *task, *row, column, *tile_rows, tile_column)
