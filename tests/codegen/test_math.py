@@ -11,11 +11,12 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from akg_py import dtypes
+from akg_py import dtypes, te
 from akg_py.codegen import target
 from akg_py.codegen.host import CpuKernel
 from akg_py.ir.evaluate import apply_binary, apply_call
 from akg_py.ir.expr import MATH_FUNCTIONS, Binary, Call, binary
+from akg_py.ops.elementwise import gelu_value
 from tests.codegen.funcs import assert_same, at, axis, buffer, func, loop, put
 
 #: largest error in units in the last place, of float32 and of float64; others are exact
@@ -155,6 +156,17 @@ def test_float32(name: str, kind: str) -> None:
     assert ulp_error(run(name, "float32", kind, [x]), [x], name, "float32") <= limit
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in ONE_ARGUMENT if n in ULP])
+def test_whole_float32_range(name: str) -> None:
+    """One float in 257, of both signs, from denormals to NaN; erf's oracle is slow: one in 4099."""
+    step, chunk = 4099 if name == "erf" else 257, 1 << 30
+    for start in range(0, 1 << 32, chunk):
+        x = np.arange(start, start + chunk, step).astype(np.uint32).view(np.float32)
+        error = ulp_error(run(name, "float32", "vector", [x]), [x], name, "float32")
+        assert error <= ULP[name][0]
+
+
 def pairs(x: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
     """Two arguments: the samples with each other and with small integers, all special pairs."""
     y = np.random.default_rng(1).permutation(x)
@@ -287,6 +299,36 @@ def test_remainders_are_exact(name: str, dtype: str) -> None:
     with np.errstate(all="ignore"):
         exact = np.fmod(x, y) if name == "fmod" else apply_binary(name, x, y, dtype)
     assert_same(np.asarray(got), np.asarray(exact), name)
+
+
+def normal_distribution(x: float) -> float:
+    return 0.5 * math.erfc(-x * math.sqrt(0.5))
+
+
+@pytest.mark.parametrize(
+    ("value", "exact"),
+    [
+        (
+            gelu_value,
+            lambda x: x / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+        ),
+        (lambda x: gelu_value(x, "erf"), lambda x: x * np.vectorize(normal_distribution)(x)),
+        (lambda x: x / (te.exp(-x) + 1.0), lambda x: x / (1 + np.exp(-x))),
+    ],
+    ids=["gelu tanh", "gelu erf", "silu"],
+)
+def test_activations_in_the_tails(
+    value: Callable[[Any], Any], exact: Callable[[Any], np.ndarray[Any, Any]]
+) -> None:
+    """No NaN for any finite argument; errors are absolute in the tail, where 1 + erf cancels."""
+    x = samples(100_000)
+    x = x[np.isfinite(x)]
+    A, C = buffer("A", x.shape), buffer("C", x.shape)
+    i = axis("i", x.size)
+    got = CpuKernel(func([A, C], [C], loop(i, x.size, put(C, (i,), value(at(A, i))), "vector")))(x)
+    with np.errstate(all="ignore"):
+        wanted = exact(x.astype(np.float64))
+    assert (np.abs(got - wanted) <= 2e-6 * np.maximum(1.0, np.abs(wanted))).all()
 
 
 def test_pow_operator() -> None:
