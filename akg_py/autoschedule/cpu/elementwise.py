@@ -147,9 +147,12 @@ def _deal_turned(
         if inner.extent >= 2 * run:  # reads stay whole rows
             chunk, inner = s[name].split(inner, factor=run)
             rows.append(chunk)
-        elif across.extent >= 2 * PIECE // inner.extent:
-            chunk, across = s[name].split(across, factor=max(PIECE // inner.extent // 64, 1) * 64)
-            rows.append(chunk)
+        else:
+            half = -(-across.extent // 128) * 64
+            block = max(min(run, half), PIECE // inner.extent // 64 * 64)
+            if block < across.extent:
+                chunk, across = s[name].split(across, factor=block)
+                rows.append(chunk)
     if rows:
         s[name].reorder(*rows, across, inner)
     _parallel(s, name, rows)
