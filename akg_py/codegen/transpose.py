@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 32  # of a tile
 MIN_EXTENT = 5  # of either loop; a shorter one is a small lane stride
 WHOLE = 1 << 40  # more than any extent
-MAX_RUN = 2048  # of rows whose lines wait in the cache for the next vector
+MAX_RUN = 512  # of rows whose lines wait in the cache for the next vector
 ALIGNED_VECTORS = 16  # of a row, from which on its first whole cache line is looked for
 LONG_RUN_BYTES = 1024  # of one read or write, from which on memory reaches its speed
 
