@@ -132,3 +132,59 @@ def test_empty(shape: tuple[int, ...], over: tuple[int, ...]) -> None:
         X, (out,) = reduced(shape, over, "float32", kind)
         x = np.zeros(shape, "float32")
         assert_exact(full([X], out)(x), te.evaluate(out, [x]))
+
+
+@pytest.mark.parametrize("over", [(0,), (0, 1)])
+def test_a_reduction_of_what_a_row_kernel_makes(over: tuple[int, ...]) -> None:
+    X = te.placeholder((33, 80), "int32", name="X")
+    k, i, j = (te.reduce_axis((0, n), name=v) for n, v in ((80, "k"), (33, "i"), (80, "j")))
+    top = te.compute((33,), lambda i: te.max(X[i, k], axis=k), name="top")
+    D = te.compute((33, 80), lambda i, j: X[i, j] - top[i], name="D")
+    if len(over) == 1:
+        total = te.compute((80,), lambda j: te.sum(D[i, j], axis=i), name="total")
+    else:
+        total = te.compute((1,), lambda _: te.sum(D[i, j], axis=[i, j]), name="total")
+    x = small_integers((33, 80), "int32", np.random.default_rng(0))
+    want = np.atleast_1d((x - x.max(1, keepdims=True)).sum(over, dtype="int32"))
+    assert_exact(same_for_any_thread_count(full([X], total), [x]), want)
+
+
+def _minus_reduced(
+    T: te.Tensor, rng: np.random.Generator, step: int
+) -> tuple[te.Tensor, te.Tensor]:
+    """A reduction of `T` over random axes, and `T` less its result."""
+    rank = T.ndim
+    over = sorted(rng.choice(rank, int(rng.integers(1, rank + 1)), replace=False).tolist())
+    keep = [d for d in range(rank) if d not in over]
+    r = {d: te.reduce_axis((0, T.shape[d]), name=f"r{d}") for d in over}
+    reduce = (te.sum, te.max, te.min)[int(rng.integers(3))]
+
+    def element(*i: Any) -> Any:
+        data = iter(i)
+        return reduce(
+            T(*(r[d] if d in over else next(data) for d in range(rank))), axis=list(r.values())
+        )
+
+    R = te.compute(tuple(T.shape[d] for d in keep) or (1,), element, name=f"R{step}")
+    left = te.compute(
+        T.shape, lambda *i: T(*i) * 3 - R(*([i[d] for d in keep] or [0])), name=f"C{step}"
+    )
+    return R, left
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_chains_of_reductions(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(rng.choice([1, 2, 3, 8, 17, 33])) for _ in range(int(rng.integers(2, 5))))
+    X = te.placeholder(shape, "int32", name="X")
+    last, outputs = X, []
+    for step in range(int(rng.integers(1, 4))):
+        reduced, last = _minus_reduced(last, rng, step)
+        outputs += [reduced] if rng.random() < 0.3 else []
+    outputs += [last] if rng.random() < 0.5 or not outputs else []
+    s = te.create_schedule([t.op for t in outputs])
+    kernel = akg.build(s, [X, *outputs], target="cpu", auto="full")
+    x = rng.integers(-99, 99, shape).astype("int32")
+    got = same_for_any_thread_count(kernel, [x])
+    for a, b in zip(got if len(outputs) > 1 else [got], te.evaluate(outputs, [x]), strict=True):
+        assert_exact(a, b)

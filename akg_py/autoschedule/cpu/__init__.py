@@ -29,6 +29,7 @@ def complete_cpu(s: Schedule, untouched: bool) -> None:
         stage = s.state.stage(name)
         if (
             stage.attach is not None
+            or name in _hosts(s)
             or stage.is_output
             or stage.relations
             or stage.op.reduce_axis
