@@ -131,6 +131,7 @@ def _is_place(e: Expr) -> bool:
 
 
 def find_choice(store: Store, var: Var, alias: dict[int, int]) -> Choice | None:
+    """The fold that `store` is over the loop of `var`, if it keeps one of two candidates."""
     roots = {alias.get(id(b), id(b)) for b in store.buffers}
     news: list[Expr] = []
     keeps: list[tuple[Expr, bool]] = []

@@ -4,8 +4,9 @@ The C entry is `void name(T0* p0, ..., workspace, parallel)`.
 
 `workspace` holds intermediates that are too large for the stack, 64-byte aligned. `parallel` is
 null, or points to `{run, ...}`, where `run(parallel, body, context, n, workspace, bytes)` calls
-`body(context, begin, end, workspace of the thread)` over pieces of 0 .. n-1. Statements are emitted
-here, loops in `loops`, expressions in `values`.
+`body(context, begin, end, workspace of the thread)` over pieces of 0 .. n-1. Passes that
+bring the loop IR into form run here; statements and loops are emitted in `loops`, expressions in
+`values`.
 """
 
 from __future__ import annotations

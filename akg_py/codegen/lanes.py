@@ -16,7 +16,7 @@ from akg_py.codegen.arithmetic import compute_elem
 from akg_py.codegen.dependence import accesses, is_independent
 from akg_py.codegen.flat import emit_flat
 from akg_py.codegen.indices import Linear, flat_index, lane_stride
-from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes
+from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes, first_lanes
 from akg_py.codegen.registers import MAX_CELLS, Registers
 from akg_py.codegen.target import Processor
 from akg_py.codegen.values import MAX_SPAN, Values, is_copy
@@ -229,7 +229,7 @@ class Lanes(Values):
             rest -= part
         if rest:
             width = max(2, 1 << (rest - 1).bit_length())
-            tail = None if rest == width else _mask_constant(rest, width)
+            tail = None if rest == width else first_lanes(rest, width)
             self.chunk(s, Linear(const=extent - rest, lane=1), width, tail)
 
     def _has_room(self, vectors: int) -> bool:
@@ -274,8 +274,3 @@ def walk_values(e: Expr) -> Iterator[Expr]:
     for child in children(e):
         if not is_index(child):
             yield from walk_values(child)
-
-
-def _mask_constant(count: int, width: int) -> Val:
-    bits = ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(width))
-    return Val(f"<{bits}>", "i1", width)

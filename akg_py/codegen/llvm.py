@@ -72,6 +72,12 @@ def constant_lanes(values: list[int], elem: str) -> Val:
     )
 
 
+def first_lanes(count: int, width: int) -> Val:
+    """A mask of `width` lanes of which the first `count` are set."""
+    bits = ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(width))
+    return Val(f"<{bits}>", "i1", width)
+
+
 @dataclass(eq=False)
 class Block:
     """A basic block; `end` is its terminator, kept apart so that lines can be added later."""

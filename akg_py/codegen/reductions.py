@@ -18,7 +18,7 @@ from akg_py.codegen.extrema import as_extremum
 from akg_py.codegen.folds import Combination, Fold, accumulated
 from akg_py.codegen.indices import Linear, flat_index, lane_stride
 from akg_py.codegen.lanes import walk_values
-from akg_py.codegen.llvm import ELEM_BYTES, Val, constant, constant_lanes
+from akg_py.codegen.llvm import ELEM_BYTES, Val, constant, constant_lanes, first_lanes
 from akg_py.codegen.values import stays_inside
 from akg_py.ir.expr import Expr, Var, bounds, free_vars, is_index, loads
 from akg_py.ir.stmt import Alloc, Buffer, For, If, Intrinsic, Seq, Stmt, Store, buffer_of
@@ -201,7 +201,7 @@ class _Reduction:
         self.loops.counted(constant(whole, "i64"), count * width, self._block, [])
         for n, at in enumerate(range(whole, extent, width)):
             rest = extent - at
-            mask = None if rest >= width else _first_lanes(rest, width)
+            mask = None if rest >= width else first_lanes(rest, width)
             self._step(Linear(const=at), n % count, mask, more=rest >= 2 * width)
         self._finish()
 
@@ -252,8 +252,3 @@ class _Reduction:
                 loops.store(part.store)
         del loops.env[self.s.var]
         loops.lanes, loops.mask, loops.guarded = 1, None, False
-
-
-def _first_lanes(count: int, width: int) -> Val:
-    bits = ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(width))
-    return Val(f"<{bits}>", "i1", width)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from akg_py.codegen import arithmetic
 from akg_py.codegen.dependence import accesses
+from akg_py.codegen.indices import size_of
 from akg_py.codegen.llvm import ELEM_BYTES
 from akg_py.codegen.target import Processor
 from akg_py.ir.expr import same
@@ -42,10 +43,7 @@ def plan_streams(func: Func, alias: dict[int, int], processor: Processor) -> Str
 
 
 def _bytes(b: Buffer) -> int:
-    size = ELEM_BYTES[arithmetic.memory_elem(b.dtype)]
-    for extent in b.shape:
-        size *= extent
-    return size
+    return ELEM_BYTES[arithmetic.memory_elem(b.dtype)] * size_of(b)
 
 
 def _is_only_written(s: Stmt, key: int) -> bool:

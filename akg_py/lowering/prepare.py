@@ -16,6 +16,11 @@ WIDENED = ("sum", "prod")  # standard reductions that accumulate 16-bit floats i
 
 
 def check_args(schedule: Schedule, args: Sequence[Tensor]) -> None:
+    """Refuse arguments that are not every input and output of the schedule, each once.
+
+    Raises:
+        ScheduleError: one is missing, given twice, or has no part in the schedule.
+    """
     for t in args:
         if not isinstance(t, Tensor):
             raise ScheduleError(f"arguments are tensors, not {t!r}", hint="lower(s, [A, B, C])")
@@ -36,12 +41,13 @@ def check_args(schedule: Schedule, args: Sequence[Tensor]) -> None:
 
 
 def is_narrow(stage: StageState) -> bool:
+    """Whether a stage sums in a wider dtype than it has."""
     e = stage.op.body[0]
     return (
         isinstance(e, Reduce)
         and e.combiner.name in WIDENED
         and dtypes.accumulator(e.dtype) != e.dtype
-        and (dtypes.is_float(e.dtype))
+        and dtypes.is_float(e.dtype)
     )
 
 

@@ -1,6 +1,9 @@
-"""Completion for the CPU: element-wise producers inline, the outermost loop parallel.
+"""Completion for the CPU: each kind of stage gets the loops that suit it.
 
-Innermost loops are put into vector lanes by the code generator itself.
+In: an untouched schedule. Out: convolutions, kernels over rows, and other reductions are scheduled
+first, with the stages they take along; then element-wise producers that are read once are inlined,
+products tiled, and what is left runs in parallel over its outermost loops. The code generator puts
+innermost loops into lanes by itself.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from akg_py.autoschedule.cpu.conv import schedule_convolutions
 from akg_py.autoschedule.cpu.elementwise import nodes_with, schedule_elementwise
 from akg_py.autoschedule.cpu.reductions import schedule_reductions
 from akg_py.autoschedule.cpu.rows import schedule_rows
+from akg_py.autoschedule.cpu.stages import hosts
 from akg_py.ir.expr import Load, same, walk
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import ScheduleState, StageState
@@ -29,7 +33,7 @@ def complete_cpu(s: Schedule, untouched: bool) -> None:
         stage = s.state.stage(name)
         if (
             stage.attach is not None
-            or name in _hosts(s)
+            or name in hosts(s)
             or stage.is_output
             or stage.relations
             or stage.op.reduce_axis
@@ -49,7 +53,7 @@ def complete_cpu(s: Schedule, untouched: bool) -> None:
             stage.attach is None
             and not stage.relations
             and not stage.marks
-            and name not in done | _hosts(s)
+            and name not in done | hosts(s)
         ):
             _schedule_root(s, stage)
 
@@ -72,11 +76,6 @@ def _inlines(state: ScheduleState, consumer: StageState, producer: StageState) -
     return len({id(i) for i in first.indices}) == len(consumer.op.axis) + len(
         consumer.op.reduce_axis
     )
-
-
-def _hosts(s: Schedule) -> set[str]:
-    """Stages that others are computed in."""
-    return {x.attached_to[0] for x in s.state.stages if x.attached_to}
 
 
 def _schedule_root(s: Schedule, stage: StageState) -> None:

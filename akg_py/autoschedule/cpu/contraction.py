@@ -9,6 +9,7 @@ block by block, while its block of the product is still in the cache.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from akg_py import dtypes
@@ -235,7 +236,7 @@ def tile_product(s: Schedule, name: str, tiles: ProductTiles | None = None) -> s
     target.reorder(*outer, inner_m, inner_n)
     if outer:
         block = target.fuse(*outer) if len(outer) > 1 else outer[0]
-        if 2 * _count(stage.op.axis) * p.k.extent >= PARALLEL_FLOPS:
+        if 2 * math.prod(a.extent for a in stage.op.axis) * p.k.extent >= PARALLEL_FLOPS:
             target.parallel(block)
         if out != name:
             stage.compute_at(target, block)
@@ -353,13 +354,6 @@ def _epilogue(s: Schedule, stage: StageState) -> str:
 
 def _ceildiv(a: int, b: int) -> int:
     return -(-a // b)
-
-
-def _count(axes: tuple[IterVar, ...]) -> int:
-    total = 1
-    for a in axes:
-        total *= a.extent
-    return total
 
 
 def cache_narrow_products(s: Schedule) -> None:

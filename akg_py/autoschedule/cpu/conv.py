@@ -179,9 +179,7 @@ class _Channels(_Tiles):
 
     def _tiles(self) -> ConvolutionTiles:
         """Tiles with the shortest sums, blocks of rows for the second cache."""
-        sets = WAY_BYTES // math.gcd(
-            WAY_BYTES, self._pitch()
-        )  # of the first cache, that pixels use
+        sets = WAY_BYTES // math.gcd(WAY_BYTES, self._pitch())  # of the first cache, with pixels
         pixels = min(self.registers - 3, WAYS * sets - 1)
         heights = [n for n in range(1, self.registers) if self.height % n == 0]
         found = [

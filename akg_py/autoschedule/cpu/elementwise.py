@@ -36,7 +36,6 @@ PIECE = 1 << 15  # elements in one piece of a parallel loop, the same for neighb
 BYTE_NS = 0.03  # of memory traffic
 OPERATION_NS, CALL_NS = 0.02, 0.2  # of one element in a float32 vector
 PIECES = 64  # of a parallel loop are enough
-PIECES = 64  # of a parallel loop are enough
 TURNED_BYTES = 2048  # of a row of a transpose in one piece
 
 BLOCK, BLOCK_ROWS = 32, 16  # a run of elements that moves as one; runs written side by side
@@ -190,9 +189,8 @@ def _parallel(s: Schedule, name: str, rows: list[IterVar]) -> None:
         s[name].parallel(s[name].fuse(*rows) if len(rows) > 1 else rows[0])
 
 
-def _accesses(
-    stage: StageState, values: tuple[Expr, ...]
-) -> Iterator[tuple[Tensor, tuple[Expr, ...]]]:
+def _accesses(stage: StageState, values: tuple[Expr, ...]) -> Iterator[Access]:
+    """What a stage stores to, first, and what it reads."""
     yield stage.outputs[0], stage.op.axis
     for e in values:
         for x in loads(e):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from akg_py import dtypes
+from akg_py.autoschedule.cpu.stages import hosts, is_untouched
 from akg_py.ir.expr import Load, Reduce, loads
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import StageState
@@ -29,23 +30,16 @@ def schedule_reductions(s: Schedule) -> None:
     """Schedule every stage that is such a reduction."""
     for name in [stage.name for stage in s.stages]:
         stage = s.state.stage(name)
-        if _is_untouched(s, stage):
+        if _is_free(s, stage):
             found = _find_stream(stage)
             if found is not None:
                 _inline_producers(s, name)
                 _Nest(s, name, *found).schedule()
 
 
-def _is_untouched(s: Schedule, stage: StageState) -> bool:
+def _is_free(s: Schedule, stage: StageState) -> bool:
     """Whether no one has scheduled `stage`, nor computes anything in its loops."""
-    hosts = {x.attached_to[0] for x in s.state.stages if x.attached_to}
-    return (
-        stage.attach is None
-        and not stage.relations
-        and not stage.marks
-        and not stage.scope
-        and stage.name not in hosts
-    )
+    return is_untouched(stage) and stage.name not in hosts(s)
 
 
 def _find_stream(stage: StageState) -> tuple[list[IterVar], int] | None:
@@ -75,7 +69,7 @@ def _inline_producers(s: Schedule, name: str) -> None:
         producer = next((p for p in s.state.stages if load.source in p.outputs), None)
         if producer is None or producer.is_output or producer.op.reduce_axis:
             continue
-        if not _is_untouched(s, producer) or len(producer.outputs) > 1:
+        if not _is_free(s, producer) or len(producer.outputs) > 1:
             continue
         is_alone = [c.name for c in s.state.consumers(producer)] == [name]
         if is_alone and axes <= {i for i in load.indices if isinstance(i, IterVar)}:

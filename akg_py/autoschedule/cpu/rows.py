@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from akg_py.autoschedule.cpu.stages import is_untouched
 from akg_py.ir.expr import Binary, Call, Expr, Load, Reduce, children, loads
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import ScheduleState, StageState
@@ -38,7 +39,7 @@ def schedule_rows(s: Schedule, choice: RowChoice | None = None) -> None:
     choice = choice or RowChoice()
     for name in reversed([stage.name for stage in s.stages]):
         root = s.state.stage(name)
-        if not _is_untouched(root):
+        if not is_untouched(root):
             continue
         rank = len(root.op.axis) - (not root.op.reduce_axis)
         group = _row_group(s.state, root, rank) if rank > 0 else []
@@ -46,15 +47,11 @@ def schedule_rows(s: Schedule, choice: RowChoice | None = None) -> None:
             _place(s, root, group, rank, choice)
 
 
-def _is_untouched(stage: StageState) -> bool:
-    return stage.attach is None and not stage.relations and not stage.marks and not stage.scope
-
-
 def _row_group(state: ScheduleState, root: StageState, rank: int) -> list[str]:
     """Stages that only `root` needs, in its own row: the same values of the first `rank` axes."""
     group = {root.name: root}
     for stage in reversed(state.stages):
-        if stage.is_output or not _is_untouched(stage) or stage.name in group:
+        if stage.is_output or not is_untouched(stage) or stage.name in group:
             continue
         shape = tuple(a.extent for a in stage.op.axis)
         is_row = shape[:rank] == tuple(a.extent for a in root.op.axis[:rank])
