@@ -214,7 +214,10 @@ class CpuKernel:
 
     @functools.cached_property
     def jit(self) -> Any:
-        """A function that numba code can call with one array per parameter; nothing is checked."""
+        """A function that numba code can call with one array per parameter.
+
+        It checks dtypes, layouts and shapes, but not whether arrays overlap.
+        """
         from akg_py.codegen.numba_host import jit_of
 
         return jit_of(self)

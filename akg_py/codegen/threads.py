@@ -44,7 +44,11 @@ def _default_count() -> int:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Use `count` threads inside the context, in all kernels, whichever thread calls them."""
+    """Use `count` threads inside the context, in all kernels, whichever thread calls them.
+
+    Raises:
+        ExpressionError: `count` is less than one.
+    """
     if count < 1:
         raise ExpressionError(
             f"{count} threads can't run anything", hint="use 1 for no parallelism"

@@ -27,8 +27,8 @@ class Record:
         key: digest of the canonical graph: the identity of the question, with `target`.
         trace: JSON steps of the complete schedule; replays with `te.replay`.
         config: knob values the trace was made from.
-        costs: `predicted_us` (closed form), `simulated_us`, and the simulation's breakdown:
-            `bound`, `peak_share`, `interval_us`.
+        costs: `predicted_us` (closed form), `simulated_us` (for the cpu, the measured
+            time), and the breakdown: `bound`, `peak_share`, `interval_us`.
         baseline: `config` and `simulated_us` of the default schedule.
         trials: `completed`, `failed` and `space` (number of feasible configs).
         verified: how the values were checked: `full`, `sampled: ...`.
@@ -58,7 +58,7 @@ class Record:
 
     @property
     def simulated_us(self) -> float:
-        """Simulated microseconds; infinite when the record has no usable number."""
+        """Simulated (cpu: measured) microseconds; infinite if the record has no usable number."""
         value = self.costs.get("simulated_us")
         good = isinstance(value, (int, float)) and math.isfinite(value) and value > 0
         return float(value) if good else math.inf  # type: ignore[arg-type]

@@ -40,8 +40,9 @@ CLASSES = (
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.cpu")
-    parser.add_argument("--class", dest="classes", nargs="+", choices=CLASSES, metavar="NAME")
+    chosen = argparse.ArgumentParser(add_help=False)
+    chosen.add_argument("--class", dest="classes", nargs="+", choices=CLASSES, metavar="NAME")
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.cpu", parents=[chosen])
     parser.add_argument("--seconds", type=float, default=1.2, help="per case and thread count")
     parser.add_argument("--match", default="", help="only cases whose label contains this")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
@@ -51,7 +52,7 @@ def main() -> int:
         parser.error("--write takes whole classes, not --match")
     if given.classes is None or len(given.classes) > 1:
         names = given.classes or CLASSES
-        rest = [a for a in sys.argv[1:] if a not in (*CLASSES, "--class")]
+        _, rest = chosen.parse_known_args()
         command = [sys.executable, "-m", "tests.benchmarks.cpu", *rest, "--class"]
         return max(subprocess.run([*command, name]).returncode for name in names)
     (name,) = given.classes
