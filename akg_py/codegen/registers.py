@@ -138,7 +138,7 @@ def plan_registers(loops: Loops, s: For) -> Plan | None:
         used = set().union(*(free_vars(e) for e in first)) if first else set()
         if s.var in used or not used <= set(loops.env) | set(inner):
             continue
-        moving = {v for v in used if v in inner}
+        moving = [v for v in inner if v in used]  # in order, for equal code in every process
         extents = [full_extent(loops, inner[v]) for v in moving]
         if any(n is None for n in extents):
             continue
@@ -146,7 +146,7 @@ def plan_registers(loops: Loops, s: For) -> Plan | None:
         for v, n in zip(moving, extents, strict=True):
             assert n is not None
             cells *= -(-n // (loops.lane_count(inner[v]) if v in lane_loops else 1))
-        unrolled = moving - lane_loops
+        unrolled = set(moving) - lane_loops
         if cells > MAX_CELLS or not _may_unroll(loops, s.body, [inner[v] for v in unrolled]):
             continue
         needed = [(inner[v], n) for v, n in zip(moving, extents, strict=True)
