@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from akg_py import dtypes
 from akg_py.codegen import arithmetic
 from akg_py.codegen.choices import Choice
-from akg_py.codegen.folds import Slots, halves, write_element
+from akg_py.codegen.folds import NanFlag, Slots, halves, write_element
 from akg_py.codegen.indices import Linear, lane_stride
 from akg_py.codegen.llvm import ELEM_BYTES, Val, constant, constant_lanes
 from akg_py.ir.expr import Binary, Call, Cast, Expr, Load, Unary, is_index
@@ -53,7 +53,6 @@ class Extremum(Choice):
         self.operands = [self.news[key]]
         self.lane_bytes = max(4, ELEM_BYTES[arithmetic.compute_elem(self.dtype)])
         self.block: tuple[Val, Val] | None = None
-        self.pending: Val | None = None
 
     def start(self, loops: Loops, count: int, lanes: int, total: Val) -> None:
         self.old = [loops.load(b, self.store.indices) for b in self.store.buffers]
@@ -61,7 +60,7 @@ class Extremum(Choice):
         self.worst = arithmetic.literal(lowest, self.dtype)
         self.best = Slots(loops, self.worst, 1, lanes)
         self.place = Slots(loops, constant(0, "i32"), 1, lanes)
-        self.nan = Slots(loops, constant(False, "i1"), 1, lanes)
+        self.nan = NanFlag(loops, lanes)
         self.count, self.lanes, self.total = count, lanes, total
 
     def _beats(self, loops: Loops, x: Val, y: Val) -> Val:
@@ -75,7 +74,7 @@ class Extremum(Choice):
         if loops.mask is not None:
             x = loops.b.select(loops.mask, x, self.worst)
         if self.finds_nan:
-            self._note_nan(loops, x, more)
+            self.nan.note(loops, x, more)
         if self.block is None:
             where = loops.env[self.var]
             first = loops.materialise(Linear(where.terms, where.const), "i32")
@@ -90,14 +89,6 @@ class Extremum(Choice):
             self.best.write(loops, 0, loops.b.select(better, x, best))
             place = loops.b.select(better, first, self.place.read(loops, 0))
             self.place.write(loops, 0, place)
-
-    def _note_nan(self, loops: Loops, x: Val, more: bool) -> None:
-        if more and self.pending is None:
-            self.pending = x
-            return
-        other, self.pending = self.pending or x, None
-        found = loops.b.compare("uno", other, x)
-        self.nan.write(loops, 0, loops.b.bin("or", self.nan.read(loops, 0), found))
 
     def finish(self, loops: Loops) -> None:
         best = top = self.best.read(loops, 0)
@@ -135,9 +126,7 @@ class Extremum(Choice):
     def _or_first_nan(self, loops: Loops, place: Val) -> Val:
         """The first NaN, if there was one."""
         b = loops.b
-        seen = self.nan.read(loops, 0)
-        if seen.lanes > 1:
-            seen = b.call(f"llvm.vector.reduce.or.v{seen.lanes}i1", "i1", 1, seen)
+        seen = self.nan.any(loops)
         slot = b.alloca("i64", 8)
         b.emit(f"store i64 {place.ref}, ptr {slot}")
         search, after = b.block("nan"), b.block("place")

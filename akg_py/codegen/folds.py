@@ -79,6 +79,32 @@ class Slots:
         return [self.read(loops, n) for n in range(len(self.slots))]
 
 
+class NanFlag:
+    """Whether a NaN came by, for each lane; one comparison looks at two vectors."""
+
+    def __init__(self, loops: Loops, lanes: int) -> None:
+        self.slots = Slots(loops, constant(False, "i1"), 1, lanes)
+        self.pending: Val | None = None
+
+    def note(self, loops: Loops, x: Val, more: bool, mask: Val | None = None) -> None:
+        """Look at `x`, where `mask` is set; with the next vector if there are `more`."""
+        if more and self.pending is None and mask is None:
+            self.pending = x
+            return
+        other, self.pending = self.pending or x, None
+        found = loops.b.compare("uno", other, x)
+        if mask is not None:
+            found = loops.b.bin("and", found, mask)
+        self.slots.write(loops, 0, loops.b.bin("or", self.slots.read(loops, 0), found))
+
+    def any(self, loops: Loops) -> Val:
+        """Whether any lane saw one."""
+        seen = self.slots.read(loops, 0)
+        if seen.lanes > 1:
+            seen = loops.b.call(f"llvm.vector.reduce.or.v{seen.lanes}i1", "i1", 1, seen)
+        return seen
+
+
 def only_store(s: Stmt) -> tuple[Store | None, Expr | None]:
     """The store that a body consists of, and the condition it stands under."""
     condition: Expr | None = None
@@ -169,12 +195,11 @@ class Combination(Fold):
         self.dtype = buffer.dtype
         self.is_bounded = op in ("max", "min") and dtypes.is_float(buffer.dtype)
         self.lane_bytes = ELEM_BYTES[arithmetic.compute_elem(self.dtype)]
-        self.pending: Val | None = None
 
     def start(self, loops: Loops, count: int, lanes: int, total: Val) -> None:
         self.slots = Slots(loops, arithmetic.literal(self._identity(), self.dtype), count, lanes)
         if self.is_bounded:
-            self.nan = Slots(loops, constant(False, "i1"), 1, lanes)
+            self.nan = NanFlag(loops, lanes)
 
     def _identity(self) -> float | int:
         if self.op in _LOGICAL:
@@ -190,7 +215,7 @@ class Combination(Fold):
         if self.is_bounded:
             x = loops.value(self.operand)
             new = self._larger(loops, old, x)
-            self._note_nan(loops, x, more)
+            self.nan.note(loops, x, more, mask)
         else:
             new = combine(loops, self.op, old, self.operand, self.dtype)
         if mask is not None:
@@ -200,17 +225,6 @@ class Combination(Fold):
     def _larger(self, loops: Loops, x: Val, y: Val) -> Val:
         test = "ogt" if self.op == "max" else "olt"
         return loops.b.select(loops.b.compare(test, x, y), x, y)
-
-    def _note_nan(self, loops: Loops, x: Val, more: bool) -> None:
-        """One comparison finds a NaN in either of two vectors."""
-        if more and self.pending is None and loops.mask is None:
-            self.pending = x
-            return
-        other, self.pending = self.pending or x, None
-        found = loops.b.compare("uno", other, x)
-        if loops.mask is not None:
-            found = loops.b.bin("and", found, loops.mask)
-        self.nan.write(loops, 0, loops.b.bin("or", self.nan.read(loops, 0), found))
 
     def finish(self, loops: Loops) -> None:
         parts = self.slots.all(loops)
@@ -223,10 +237,9 @@ class Combination(Fold):
         while result.lanes > 1:
             result = self._join(loops, *halves(loops, result))
         if self.is_bounded:
-            seen = self.nan.read(loops, 0)
-            if seen.lanes > 1:
-                seen = loops.b.call(f"llvm.vector.reduce.or.v{seen.lanes}i1", "i1", 1, seen)
-            result = loops.b.select(seen, constant(float("nan"), result.elem), result)
+            result = loops.b.select(
+                self.nan.any(loops), constant(float("nan"), result.elem), result
+            )
         old = loops.load(self.buffer, self.indices)
         final = arithmetic.binary(loops.b, self.op, old, result, self.dtype)
         write_element(loops, self.buffer, self.indices, final)
