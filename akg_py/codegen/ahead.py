@@ -7,9 +7,8 @@ memory would rest meanwhile.
 
 from __future__ import annotations
 
-from akg_py.codegen import arithmetic
+from akg_py import dtypes
 from akg_py.codegen.indices import flat_index, lane_stride
-from akg_py.codegen.llvm import ELEM_BYTES
 from akg_py.ir.expr import Load, Var, bounds, walk
 from akg_py.ir.stmt import Buffer, For, Stmt, sub_exprs, walk_stmts
 
@@ -45,7 +44,7 @@ def _rows_read(loop: For, row: Var, large: frozenset[int]) -> dict[int, int]:
                 flat = flat_index(x.source, x.indices)
                 if flat is None or lane_stride(flat, loop.var) != 1:
                     continue
-                size = ELEM_BYTES[arithmetic.memory_elem(x.source.dtype)]
+                size = dtypes.size_bytes(x.source.dtype)
                 step = lane_stride(flat, row) or 0
                 if step >= bounds(loop.extent)[1] and step * size >= MIN_ROW_BYTES:
                     result[id(x.source)] = step * size

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from akg_py import dtypes
 from akg_py.codegen import arithmetic
 from akg_py.codegen.folds import accumulated, multiply_add, only_store
-from akg_py.codegen.indices import Linear, flat_index, lane_stride, size_of
+from akg_py.codegen.indices import Linear, flat_index, lane_stride, size_of, stride_along
 from akg_py.codegen.llvm import Val, constant
 from akg_py.ir.expr import (
     Binary,
@@ -72,8 +72,7 @@ def group_loads(s: For, alias: dict[int, int]) -> tuple[Store, Load, Load] | Non
             return None
         if not 0 < bounds(s.extent)[1] <= known[0]:
             return None
-        flat = flat_index(buffer_of(side.a), side.a.indices)
-        if flat is None or lane_stride(flat, s.var) != 1:
+        if stride_along(buffer_of(side.a), side.a.indices, s.var) != 1:
             return None
         pair.append(side.a)
     if GROUPS[pair[0].dtype][0] != GROUPS[pair[1].dtype][0]:

@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from akg_py import dtypes
-from akg_py.codegen import arithmetic
-from akg_py.codegen.indices import Linear, flat_index, lane_stride
-from akg_py.codegen.llvm import ELEM_BYTES, Val, constant, constant_lanes
+from akg_py.codegen.indices import Linear, stride_along
+from akg_py.codegen.llvm import Val, constant, constant_lanes
 from akg_py.codegen.streams import LINE_BYTES, straight
 from akg_py.ir.expr import Binary, walk
 from akg_py.ir.stmt import Buffer, For, Store, sub_exprs, walk_stmts
@@ -50,7 +49,7 @@ def emit_flat(lanes: Lanes, s: For, width: int) -> None:
         _edge(lanes, s, width, main, _minus(lanes, extent, main))
         return
     head = _head(lanes, s, wide, stores, extent)
-    if _longest(lanes, s) * _size(stores[0][0]) < MIN_HEAD_BYTES:
+    if _longest(lanes, s) * dtypes.size_bytes(stores[0][0].dtype) < MIN_HEAD_BYTES:
         _emit_short(lanes, s, width, stores, head, extent)
         return
     main = _below(lanes, _minus(lanes, extent, head), wide)
@@ -134,29 +133,24 @@ def _streaming_stores(lanes: Lanes, s: For) -> list[tuple[Buffer, Store]]:
     """The contiguous stores of `s` that may go around the cache, all of one element size."""
     found = []
     for store in straight(s.body):
-        flat = flat_index(store.buffers[0], store.indices)
-        if flat is None or lane_stride(flat, s.var) != 1:
+        if stride_along(store.buffers[0], store.indices, s.var) != 1:
             continue
         found += [(b, store) for b in store.buffers if id(b) in lanes.streams.stores]
-    size = max((_size(b) for b, _ in found), default=1)
+    size = max((dtypes.size_bytes(b.dtype) for b, _ in found), default=1)
     run = _longest(lanes, s) * size
     if run < MIN_RUN_BYTES or (run < MIN_HEAD_BYTES and run % LINE_BYTES):
         return []
-    return [(b, store) for b, store in found if _size(b) == size]
+    return [(b, store) for b, store in found if dtypes.size_bytes(b.dtype) == size]
 
 
 def _longest(lanes: Lanes, s: For) -> int:
     return lanes.constant_extent(s) or s.var.hi + 1
 
 
-def _size(b: Buffer) -> int:
-    return ELEM_BYTES[arithmetic.memory_elem(b.dtype)]
-
-
 def _head(lanes: Lanes, s: For, wide: int, stores: list[tuple[Buffer, Store]], extent: Val) -> Val:
     """Iterations up to the first aligned store; all of them if the stores never agree."""
     b = lanes.b
-    size = _size(stores[0][0])
+    size = dtypes.size_bytes(stores[0][0].dtype)
     align = min(LINE_BYTES, wide * size)
     addresses = []
     with lanes.bound(s.var, Linear()):

@@ -273,3 +273,9 @@ def lane_stride(e: Expr, var: Var) -> int | None:
         elif var in free_vars(atom):
             return None
     return stride
+
+
+def stride_along(buffer: Buffer, indices: tuple[Expr, ...], var: Var) -> int | None:
+    """Elements by which an access moves with `var`, or None if it is not linear in it."""
+    flat = flat_index(buffer, indices)
+    return None if flat is None else lane_stride(flat, var)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from akg_py.codegen import arithmetic
+from akg_py import dtypes
 from akg_py.codegen.dependence import is_independent
-from akg_py.codegen.indices import Linear, flat_index, lane_stride
-from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val
+from akg_py.codegen.indices import Linear, stride_along
+from akg_py.codegen.llvm import Builder, Val
 from akg_py.ir.stmt import For, Store
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ def emit_interleaved(loops: Loops, s: For) -> bool:
     if not isinstance(store, Store) or len(store.buffers) > 1:
         return False
     buffer = store.buffers[0]
-    flat = flat_index(buffer, store.indices)
-    if flat is None or lane_stride(flat, s.var) != 1 or id(buffer) in loops.registers:
+    if stride_along(buffer, store.indices, s.var) != 1 or id(buffer) in loops.registers:
         return False
     with loops.bound(s.var, Linear()):
         where = loops.position(buffer, store.indices)
@@ -43,7 +42,7 @@ def emit_interleaved(loops: Loops, s: For) -> bool:
         with loops.bound(s.var, Linear(const=n)):
             values.append(loops.b.splat(loops.stored_form(store, 0), loops.lanes))
     lanes, mask = loops.lanes, loops.mask
-    size = ELEM_BYTES[arithmetic.memory_elem(buffer.dtype)]
+    size = dtypes.size_bytes(buffer.dtype)
     width = min(lanes, loops.processor.vector_bytes // size)  # shuffles of whole registers
     for start in range(0, lanes, width):
         own = list(range(start, start + width))

@@ -15,7 +15,7 @@ from akg_py.codegen import arithmetic
 from akg_py.codegen.arithmetic import compute_elem
 from akg_py.codegen.dependence import accesses, is_independent
 from akg_py.codegen.flat import emit_flat
-from akg_py.codegen.indices import Linear, flat_index, lane_stride
+from akg_py.codegen.indices import Linear, stride_along
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes, first_lanes
 from akg_py.codegen.registers import MAX_CELLS, Registers
 from akg_py.codegen.target import Processor
@@ -177,8 +177,7 @@ class Lanes(Values):
             return False
         stored = False
         for (buffer, indices), writes in accesses(s.body):
-            flat = flat_index(buffer, indices)
-            stride = None if flat is None else lane_stride(flat, s.var)
+            stride = stride_along(buffer, indices, s.var)
             if stride is None or (stride != 1 if writes else abs(stride) > MAX_SPAN):
                 return False
             stored = stored or writes

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from akg_py import dtypes
 from akg_py.codegen import arithmetic
 from akg_py.codegen.ahead import next_rows
 from akg_py.codegen.dependence import is_independent
@@ -19,7 +20,7 @@ from akg_py.codegen.indices import Linear, size_of
 from akg_py.codegen.interleave import emit_interleaved
 from akg_py.codegen.joins import join_loops
 from akg_py.codegen.lanes import Lanes
-from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes
+from akg_py.codegen.llvm import Builder, Val, constant, constant_lanes
 from akg_py.codegen.reductions import emit_reduction, is_reduction
 from akg_py.codegen.registers import MAX_COPIES, Plan, full_extent, plan_registers, remainder
 from akg_py.codegen.target import Processor
@@ -111,7 +112,7 @@ class Loops(Lanes):
 
     def _alloc(self, s: Alloc) -> None:
         buffer = s.buffer
-        size = ELEM_BYTES[arithmetic.memory_elem(buffer.dtype)] * size_of(buffer)
+        size = dtypes.size_bytes(buffer.dtype) * size_of(buffer)
         with self.memory.take(size) as offset:
             if offset is None:
                 self.pointers[id(buffer)] = self.b.alloca(f"[{max(size, 1)} x i8]", 64)

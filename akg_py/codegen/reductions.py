@@ -16,7 +16,7 @@ from akg_py.codegen.choices import find_choice
 from akg_py.codegen.dependence import is_independent
 from akg_py.codegen.extrema import as_extremum
 from akg_py.codegen.folds import Combination, Fold, accumulated
-from akg_py.codegen.indices import Linear, flat_index, lane_stride
+from akg_py.codegen.indices import Linear, stride_along
 from akg_py.codegen.lanes import walk_values
 from akg_py.codegen.llvm import ELEM_BYTES, Val, constant, constant_lanes, first_lanes
 from akg_py.codegen.values import stays_inside
@@ -163,19 +163,16 @@ def _lane_count(loops: Loops, s: For, parts: list[_Part]) -> int:
     widest = 1
     for part in parts:
         for e in part.expressions():
-            if any(_stride(buffer_of(x), x.indices, s) not in (0, 1, -1) for x in loads(e)):
+            if any(
+                stride_along(buffer_of(x), x.indices, s.var) not in (0, 1, -1) for x in loads(e)
+            ):
                 return 1
             widest = max(widest, *(_compute_bytes(x.dtype) for x in walk_values(e)))
-        if not part.folds and _stride(part.store.buffers[0], part.store.indices, s) != 1:
+        if not part.folds and stride_along(part.store.buffers[0], part.store.indices, s.var) != 1:
             return 1
         for fold in part.folds:
             widest = max(widest, fold.lane_bytes)
     return loops.processor.vector_bytes // widest
-
-
-def _stride(buffer: Buffer, indices: tuple[Expr, ...], s: For) -> int | None:
-    flat = flat_index(buffer, indices)
-    return None if flat is None else lane_stride(flat, s.var)
 
 
 def _compute_bytes(dtype: str) -> int:

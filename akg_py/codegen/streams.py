@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from akg_py.codegen import arithmetic
+from akg_py import dtypes
 from akg_py.codegen.dependence import accesses
 from akg_py.codegen.indices import size_of
-from akg_py.codegen.llvm import ELEM_BYTES
 from akg_py.codegen.target import Processor
 from akg_py.ir.expr import same
 from akg_py.ir.stmt import Buffer, For, Func, Intrinsic, Seq, Stmt, Store, walk_stmts
@@ -43,7 +42,7 @@ def plan_streams(func: Func, alias: dict[int, int], processor: Processor) -> Str
 
 
 def _bytes(b: Buffer) -> int:
-    return ELEM_BYTES[arithmetic.memory_elem(b.dtype)] * size_of(b)
+    return dtypes.size_bytes(b.dtype) * size_of(b)
 
 
 def _is_only_written(s: Stmt, key: int) -> bool:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from akg_py.codegen import arithmetic
+from akg_py import dtypes
 from akg_py.codegen.dependence import is_independent
-from akg_py.codegen.indices import Linear, flat_index, lane_stride
+from akg_py.codegen.indices import Linear, stride_along
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes
 from akg_py.codegen.streams import LINE_BYTES, straight
 from akg_py.codegen.values import stays_inside
@@ -90,7 +90,7 @@ def _match(lanes: Lanes, s: For) -> _Nest | None:
     if any(id(b) in lanes.registers for x in stores for b in x.buffers):
         return None
     for lane in loops:
-        if all(_stride(x.buffers[0], x.indices, lane.var) == 1 for x in stores):
+        if all(stride_along(x.buffers[0], x.indices, lane.var) == 1 for x in stores):
             break
     else:
         return None
@@ -115,19 +115,9 @@ def _match(lanes: Lanes, s: For) -> _Nest | None:
     return _Nest(row, lane, between, stores, loads)
 
 
-def _stride(buffer: Buffer, indices: tuple[Expr, ...], var: Var) -> int | None:
-    flat = flat_index(buffer, indices)
-    return None if flat is None else lane_stride(flat, var)
-
-
 def _runs_along(load: Load, row: Var, lane: Var) -> bool:
-    buffer = buffer_of(load)
-    return _stride(buffer, load.indices, row) == 1 and _stride(buffer, load.indices, lane) not in (
-        None,
-        0,
-        1,
-        -1,
-    )
+    along, across = (stride_along(buffer_of(load), load.indices, v) for v in (row, lane))
+    return along == 1 and across not in (None, 0, 1, -1)
 
 
 def _free_loads(stores: list[Store]) -> Iterator[Load]:
@@ -199,7 +189,7 @@ class _Tiles:
         return b.intrinsic("smin", left, constant(size, "i64"))
 
     def _size(self) -> int:
-        return ELEM_BYTES[arithmetic.memory_elem(self.nest.stores[0].buffers[0].dtype)]
+        return dtypes.size_bytes(self.nest.stores[0].buffers[0].dtype)
 
     def _limit(self, f: For) -> int:
         return self.lanes.constant_extent(f) or f.var.hi + 1
@@ -207,7 +197,7 @@ class _Tiles:
     def _shift(self) -> Val | None:
         """How many lanes the tiles start before column 0, so that others start at whole vectors."""
         store, size = self.nest.stores[0], self._size()
-        pitch = _stride(store.buffers[0], store.indices, self.nest.row.var)
+        pitch = stride_along(store.buffers[0], store.indices, self.nest.row.var)
         if self._limit(self.nest.lane) < ALIGNED_VECTORS * self.width:
             return None
         if pitch is None or pitch * size % LINE_BYTES or self.width * size > LINE_BYTES:
