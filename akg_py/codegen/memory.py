@@ -31,11 +31,16 @@ _EMITTER = (
     "math",
     "memory",
     "polynomials",
+    "remainder",
+    "target",
+    "trigonometry",
 )
-_ENGINE = (
+#: what decides the code of the engines: folders and files
+ENGINE_SOURCES = (
     _PACKAGE / "ascend" / "readers",
     *(_PACKAGE / "codegen" / f"{name}.py" for name in _EMITTER),
     _PACKAGE / "ascend" / "isa.py",
+    _PACKAGE / "dtypes.py",
 )
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
@@ -45,7 +50,7 @@ I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 def engine_stamp() -> str:
     """Digest of every source file that a cached reader depends on."""
     digest = hashlib.sha256(numba.__version__.encode())
-    for place in _ENGINE:
+    for place in ENGINE_SOURCES:
         for file in sorted(place.glob("*.py")) if place.is_dir() else [place]:
             digest.update(file.read_bytes())
     return digest.hexdigest()
@@ -71,7 +76,7 @@ class _EngineLocator(caching.UserProvidedCacheLocator):
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> Any:
         inherited: Any = super(caching.UserProvidedCacheLocator, cls).from_function
-        return inherited(py_func, py_file) if Path(py_file).parent == _ENGINE[0] else None
+        return inherited(py_func, py_file) if Path(py_file).parent == ENGINE_SOURCES[0] else None
 
 
 class _EngineUserLocator(caching.UserWideCacheLocator):
@@ -83,7 +88,7 @@ class _EngineUserLocator(caching.UserWideCacheLocator):
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> Any:
         inherited: Any = super().from_function
-        return inherited(py_func, py_file) if Path(py_file).parent == _ENGINE[0] else None
+        return inherited(py_func, py_file) if Path(py_file).parent == ENGINE_SOURCES[0] else None
 
 
 caching.CacheImpl._locator_classes[:0] = [_EngineLocator, _EngineUserLocator]

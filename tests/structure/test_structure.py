@@ -113,6 +113,27 @@ def test_no_module_imports_itself_in_a_circle() -> None:
         visit(name, ())
 
 
+def test_engines_are_compiled_anew_when_what_makes_their_code_changes() -> None:
+    from akg_py.codegen.memory import ENGINE_SOURCES
+
+    covered = {
+        f for place in ENGINE_SOURCES for f in (place.glob("*.py") if place.is_dir() else [place])
+    }
+    keeps_code = {
+        PACKAGE / "errors.py",
+        PACKAGE / "codegen/cache.py",
+        PACKAGE / "codegen/objects.py",
+    }
+    files = {
+        ".".join(p.relative_to(ROOT).with_suffix("").parts): p
+        for p in MODULES
+        if p.name != "__init__.py"
+    }
+    for path in covered:
+        needed = {files[module] for module, _, _ in imported(path) if module in files}
+        assert needed <= covered | keeps_code, f"{path} is made with more than the stamp covers"
+
+
 @each_module
 def test_heavy_packages_stay_in_their_layers(path: Path) -> None:
     for module, line, _ in imported(path):
