@@ -143,6 +143,7 @@ def accumulated(store: Store, alias: dict[int, int], n: int = 0) -> Expr | None:
 
 
 def is_old(e: Expr, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
+    """Whether `e` is the element itself."""
     return isinstance(e, Load) and buffer_of(e) is buffer and all(map(same, e.indices, indices))
 
 
@@ -162,6 +163,7 @@ def multiply_add(loops: Loops, x: Val, y: Val, old: Val) -> Val:
 
 
 def write_element(loops: Loops, buffer: Buffer, indices: tuple[Expr, ...], value: Val) -> None:
+    """Store a value in its compute type, in registers or in memory."""
     where = loops.position(buffer, indices)
     held = loops.registers.get(id(buffer))
     raw = arithmetic.store_form(loops.b, value, buffer.dtype)
@@ -172,6 +174,7 @@ def write_element(loops: Loops, buffer: Buffer, indices: tuple[Expr, ...], value
 
 
 def halves(loops: Loops, v: Val) -> tuple[Val, Val]:
+    """The lower and the upper lanes of a vector."""
     half = v.lanes // 2
     if half == 1:
         return loops.b.lane(v, 0), loops.b.lane(v, 1)

@@ -122,7 +122,7 @@ class _Tiles:
         return -(-self.height // blocks // tile) * tile if blocks > 1 else self.height
 
     def place_sums(self, at: IterVar) -> None:
-        """The sums of a tile in a buffer with its lanes innermost."""
+        """The sums of a tile where it is stored, in a buffer of its size."""
         self.s[self.sums].compute_at(self.root, at)
 
     def place_image(self, at: IterVar | None) -> None:
