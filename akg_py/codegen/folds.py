@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from akg_py import dtypes
 from akg_py.codegen import arithmetic
-from akg_py.codegen.llvm import ELEM_BYTES, Val, constant, type_text
+from akg_py.codegen.llvm import ELEM_BYTES, Val, constant
 from akg_py.codegen.values import stays_inside
 from akg_py.ir.expr import (
     Binary,
@@ -62,18 +62,16 @@ class Slots:
 
     def __init__(self, loops: Loops, start: Val, count: int, lanes: int) -> None:
         self.elem, self.lanes = start.elem, lanes
-        self.type = type_text(start.elem, lanes)
-        size = max(ELEM_BYTES[start.elem] * lanes, 1)
-        self.slots = [loops.b.alloca(self.type, size) for _ in range(count)]
+        self.slots = [loops.b.slot(start.elem, lanes) for _ in range(count)]
         first = loops.b.splat(start, lanes)
         for slot in self.slots:
-            loops.b.emit(f"store {first.typed}, ptr {slot}")
+            loops.b.hold(slot, first)
 
     def read(self, loops: Loops, n: int) -> Val:
-        return loops.b.op(f"load {self.type}, ptr {self.slots[n]}", self.elem, self.lanes)
+        return loops.b.held(self.slots[n], self.elem, self.lanes)
 
     def write(self, loops: Loops, n: int, value: Val) -> None:
-        loops.b.emit(f"store {loops.b.splat(value, self.lanes).typed}, ptr {self.slots[n]}")
+        loops.b.hold(self.slots[n], loops.b.splat(value, self.lanes))
 
     def all(self, loops: Loops) -> list[Val]:
         return [self.read(loops, n) for n in range(len(self.slots))]

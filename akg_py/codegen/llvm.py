@@ -78,13 +78,24 @@ def first_lanes(count: int, width: int) -> Val:
     return Val(f"<{bits}>", "i1", width)
 
 
+_FRESH = ("call", "phi")  # may depend on more than their operands
+
+
 @dataclass(eq=False)
 class Block:
-    """A basic block; `end` is its terminator, kept apart so that lines can be added later."""
+    """A basic block; `end` is its terminator, kept apart so that lines can be added later.
+
+    Attributes:
+        known: instructions whose results can be used again, until a store for those that load.
+        held: what the stack slots contain.
+    """
 
     label: str
     lines: list[str] = field(default_factory=list)
     end: str = ""
+    known: dict[str, Val] = field(default_factory=dict)
+    loaded: dict[str, Val] = field(default_factory=dict)
+    held: dict[str, Val] = field(default_factory=dict)
 
 
 class Module:
@@ -157,12 +168,21 @@ class Builder:
         return f"%v{self.count}"
 
     def emit(self, line: str) -> None:
+        """An instruction without a result that may write memory, or one with a name of its own."""
         self.at.lines.append(line)
+        self.at.loaded.clear()
 
     def op(self, text: str, elem: str, lanes: int = 1) -> Val:
-        ref = self.name()
-        self.at.lines.append(f"{ref} = {text}")
-        return Val(ref, elem, lanes)
+        """The result of an instruction that writes no memory; the one of before if it is known."""
+        kind = text.split(" ", 1)[0]
+        memo = None if kind in _FRESH else self.at.loaded if kind == "load" else self.at.known
+        if memo is not None and text in memo:
+            return memo[text]
+        result = Val(self.name(), elem, lanes)
+        self.at.lines.append(f"{result.ref} = {text}")
+        if memo is not None:
+            memo[text] = result
+        return result
 
     def jump(self, target: Block) -> None:
         self.at.end = f"br label %{target.label}"
@@ -179,6 +199,24 @@ class Builder:
         ref = self.name()
         self.allocas.append(f"{ref} = alloca {type_}, align {align}")
         return ref
+
+    def slot(self, elem: str, lanes: int) -> str:
+        """A stack slot for one value, which only `hold` and `held` reach."""
+        return self.alloca(type_text(elem, lanes), max(ELEM_BYTES[elem] * lanes, 1))
+
+    def hold(self, slot: str, value: Val) -> None:
+        """Put a value into a slot."""
+        self.at.lines.append(f"store {value.typed}, ptr {slot}")
+        self.at.held[slot] = value
+
+    def held(self, slot: str, elem: str, lanes: int) -> Val:
+        """The value in a slot."""
+        found = self.at.held.get(slot)
+        if found is None:
+            found = Val(self.name(), elem, lanes)
+            self.at.lines.append(f"{found.ref} = load {found.type}, ptr {slot}")
+            self.at.held[slot] = found
+        return found
 
     def body(self) -> str:
         """The blocks as text; the stack storage comes first."""

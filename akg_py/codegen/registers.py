@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from akg_py.codegen import arithmetic
 from akg_py.codegen.dependence import accesses
 from akg_py.codegen.indices import Linear, flat_index
-from akg_py.codegen.llvm import ELEM_BYTES, Block, Val, type_text
+from akg_py.codegen.llvm import Block, Val
 from akg_py.ir.expr import (
     Binary,
     Expr,
@@ -63,28 +63,23 @@ class Registers:
         key = (where.key, lanes)
         cell = self.cells.get(key)
         if cell is None:
-            slot = values.b.alloca(
-                type_text(self.elem, lanes), max(ELEM_BYTES[self.elem] * lanes, 1)
-            )
+            slot = values.b.slot(self.elem, lanes)
             cell = self.cells[key] = _Cell(slot, where, lanes, values.mask if lanes > 1 else None)
             here, guarded = values.b.at, values.guarded
             values.b.at, values.guarded = self.before, False
             first = values.read(self.buffer, where)
-            values.b.emit(f"store {first.typed}, ptr {slot}")
+            values.b.hold(slot, first)
             values.b.at, values.guarded = here, guarded
         return cell
 
     def read(self, values: Values, where: Linear) -> Val:
         cell = self._cell(values, where)
-        return values.b.op(
-            f"load {type_text(self.elem, cell.lanes)}, ptr {cell.slot}", self.elem, cell.lanes
-        )
+        return values.b.held(cell.slot, self.elem, cell.lanes)
 
     def write(self, values: Values, where: Linear, value: Val) -> None:
         cell = self._cell(values, where)
         cell.is_stored = True
-        value = values.b.splat(value, cell.lanes)
-        values.b.emit(f"store {value.typed}, ptr {cell.slot}")
+        values.b.hold(cell.slot, values.b.splat(value, cell.lanes))
 
     def store_back(self, values: Values) -> None:
         """Write the cells to the buffer, from the present block."""
@@ -92,11 +87,7 @@ class Registers:
         for cell in self.cells.values():
             if cell.is_stored:
                 values.lanes, values.mask = cell.lanes, cell.mask
-                last = values.b.op(
-                    f"load {type_text(self.elem, cell.lanes)}, ptr {cell.slot}",
-                    self.elem,
-                    cell.lanes,
-                )
+                last = values.b.held(cell.slot, self.elem, cell.lanes)
                 values.write(self.buffer, cell.where, last)
         values.lanes, values.mask = lanes, mask
 

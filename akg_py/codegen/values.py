@@ -222,11 +222,8 @@ class Values(Indices):
             pointer = self._pointer(buffer, where, elem)
             if self.guarded and self.mask is not None:
                 some = self.b.op(f"call i1 @{self._any()}({self.mask.typed})", "i1")
-                ref = self.b.name()
-                self.b.emit(
-                    f"{ref} = select i1 {some.ref}, ptr {pointer}, ptr {self.pointers[id(buffer)]}"
-                )
-                pointer = ref
+                base = self.pointers[id(buffer)]
+                pointer = self.b.op(f"select i1 {some.ref}, ptr {pointer}, ptr {base}", "ptr").ref
             return self.b.op(f"load {elem}, ptr {pointer}, align {align}", elem)
         if where.extra is None and where.lane == 1:
             return self._read_run(buffer, where, elem)
@@ -298,9 +295,8 @@ class Values(Indices):
             if places is None:
                 at = self._pointer(buffer, Linear(where.terms, where.const + offset), elem)
             else:
-                at, index = self.b.name(), self.b.lane(places, n)
-                base = self.pointers[id(buffer)]
-                self.b.emit(f"{at} = getelementptr {elem}, ptr {base}, i64 {index.ref}")
+                base, index = self.pointers[id(buffer)], self.b.lane(places, n)
+                at = self.b.op(f"getelementptr {elem}, ptr {base}, i64 {index.ref}", "ptr").ref
             one = self.b.op(f"load {elem}, ptr {at}, align {align}", elem)
             result = self.b.insert(result, one, n)
         return result
@@ -399,8 +395,7 @@ class Values(Indices):
         """Ask for `size` bytes at `distance` from `pointer`, which are read soon."""
         self._declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         for line in range(0, size, LINE_BYTES):
-            ref = self.b.name()
-            self.b.emit(f"{ref} = getelementptr i8, ptr {pointer}, i64 {distance + line}")
+            ref = self.b.op(f"getelementptr i8, ptr {pointer}, i64 {distance + line}", "ptr").ref
             self.b.emit(f"call void @llvm.prefetch.p0(ptr {ref}, i32 0, i32 {cache}, i32 1)")
 
     def address(self, buffer: Buffer, where: Linear) -> str:
@@ -415,15 +410,13 @@ class Values(Indices):
         shared = self.uniform(where, with_constant=False)
         for part in (shared, constant(where.const, "i64") if where.const else None):
             if part is not None:
-                base, ref = ref, self.b.name()
-                self.b.emit(f"{ref} = getelementptr {elem}, ptr {base}, i64 {part.ref}")
+                ref = self.b.op(f"getelementptr {elem}, ptr {ref}, i64 {part.ref}", "ptr").ref
         return ref
 
     def _pointers(self, buffer: Buffer, where: Linear, elem: str) -> str:
         index = self.b.splat(self.materialise(where), self.lanes)
-        ref = self.b.name()
-        self.b.emit(f"{ref} = getelementptr {elem}, ptr {self.pointers[id(buffer)]}, {index.typed}")
-        return ref
+        base = self.pointers[id(buffer)]
+        return self.b.op(f"getelementptr {elem}, ptr {base}, {index.typed}", "ptr").ref
 
     def _any(self) -> str:
         assert self.mask is not None
