@@ -8,7 +8,7 @@ memory would rest meanwhile.
 from __future__ import annotations
 
 from akg_py import dtypes
-from akg_py.codegen.indices import flat_index, lane_stride
+from akg_py.codegen.strides import flat_index, lane_stride
 from akg_py.ir.expr import Load, Var, bounds, walk
 from akg_py.ir.stmt import Buffer, For, Stmt, sub_exprs, walk_stmts
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from akg_py.codegen.dots import GROUPS, group_loads, group_store
-from akg_py.codegen.indices import flat_index, lane_stride
+from akg_py.codegen.dots import group_loads, group_store
+from akg_py.codegen.strides import flat_index, lane_stride
+from akg_py.codegen.target import GROUPS
 from akg_py.ir.expr import (
     Binary,
     Const,

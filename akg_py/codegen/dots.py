@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from akg_py import dtypes
 from akg_py.codegen import arithmetic
 from akg_py.codegen.folds import accumulated, multiply_add, only_store
-from akg_py.codegen.indices import Linear, flat_index, lane_stride, size_of, stride_along
+from akg_py.codegen.indices import Linear
 from akg_py.codegen.llvm import Val, constant
+from akg_py.codegen.strides import flat_index, lane_stride, size_of, stride_along
+from akg_py.codegen.target import GROUPS
 from akg_py.ir.expr import (
     Binary,
     Cast,
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
     from akg_py.codegen.loops import Loops
 
 WORD_BYTES = 4
-#: dtype of the elements -> (elements of a word, dtype of the sum)
-GROUPS = {"int8": (4, "int32"), "uint8": (4, "int32"), "bfloat16": (2, "float32")}
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from akg_py import dtypes
 from akg_py.codegen import arithmetic
 from akg_py.codegen.choices import Choice
 from akg_py.codegen.folds import NanFlag, Slots, halves, write_element
-from akg_py.codegen.indices import Linear, lane_stride
+from akg_py.codegen.indices import Linear
 from akg_py.codegen.llvm import ELEM_BYTES, Val, constant, constant_lanes
+from akg_py.codegen.strides import lane_stride
 from akg_py.ir.expr import Binary, Call, Cast, Expr, Load, Unary, is_index
 from akg_py.ir.stmt import buffer_of
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from akg_py import dtypes
-from akg_py.codegen.indices import Linear, stride_along
+from akg_py.codegen.indices import Linear
 from akg_py.codegen.llvm import Val, constant, constant_lanes
 from akg_py.codegen.streams import LINE_BYTES, straight
+from akg_py.codegen.strides import stride_along
 from akg_py.ir.expr import Binary, walk
 from akg_py.ir.stmt import Buffer, For, Store, sub_exprs, walk_stmts
 

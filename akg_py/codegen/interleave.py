@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from akg_py import dtypes
 from akg_py.codegen.dependence import is_independent
-from akg_py.codegen.indices import Linear, stride_along
+from akg_py.codegen.indices import Linear
 from akg_py.codegen.llvm import Builder, Val
+from akg_py.codegen.strides import stride_along
 from akg_py.ir.stmt import For, Store
 
 if TYPE_CHECKING:

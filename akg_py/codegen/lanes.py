@@ -15,9 +15,10 @@ from akg_py.codegen import arithmetic
 from akg_py.codegen.arithmetic import compute_elem
 from akg_py.codegen.dependence import accesses, is_independent
 from akg_py.codegen.flat import emit_flat
-from akg_py.codegen.indices import Linear, stride_along
+from akg_py.codegen.indices import Linear
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes, first_lanes
 from akg_py.codegen.registers import MAX_CELLS, Registers
+from akg_py.codegen.strides import stride_along
 from akg_py.codegen.target import Processor
 from akg_py.codegen.values import MAX_SPAN, Values, is_copy
 from akg_py.errors import InternalError

@@ -16,13 +16,14 @@ from akg_py.codegen.ahead import next_rows
 from akg_py.codegen.dependence import is_independent
 from akg_py.codegen.dots import emit_dot, emit_group_store
 from akg_py.codegen.folds import accumulated, combine
-from akg_py.codegen.indices import Linear, size_of
+from akg_py.codegen.indices import Linear
 from akg_py.codegen.interleave import emit_interleaved
 from akg_py.codegen.joins import join_loops
 from akg_py.codegen.lanes import Lanes
 from akg_py.codegen.llvm import Builder, Val, constant, constant_lanes
 from akg_py.codegen.reductions import emit_reduction, is_reduction
 from akg_py.codegen.registers import MAX_COPIES, Plan, full_extent, plan_registers, remainder
+from akg_py.codegen.strides import size_of
 from akg_py.codegen.target import Processor
 from akg_py.codegen.threads_ir import emit_parallel
 from akg_py.codegen.transpose import emit_transpose

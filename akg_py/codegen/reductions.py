@@ -16,9 +16,10 @@ from akg_py.codegen.choices import find_choice
 from akg_py.codegen.dependence import is_independent
 from akg_py.codegen.extrema import as_extremum
 from akg_py.codegen.folds import Combination, Fold, accumulated
-from akg_py.codegen.indices import Linear, stride_along
+from akg_py.codegen.indices import Linear
 from akg_py.codegen.lanes import walk_values
 from akg_py.codegen.llvm import ELEM_BYTES, Val, constant, constant_lanes, first_lanes
+from akg_py.codegen.strides import stride_along
 from akg_py.codegen.values import stays_inside
 from akg_py.ir.expr import Expr, Var, bounds, free_vars, is_index, loads
 from akg_py.ir.stmt import Alloc, Buffer, For, If, Intrinsic, Seq, Stmt, Store, buffer_of

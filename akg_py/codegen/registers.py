@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from akg_py.codegen import arithmetic
 from akg_py.codegen.dependence import accesses
-from akg_py.codegen.indices import Linear, flat_index
+from akg_py.codegen.indices import Linear
 from akg_py.codegen.llvm import Block, Val
+from akg_py.codegen.strides import flat_index
 from akg_py.ir.expr import (
     Binary,
     Expr,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from akg_py import dtypes
 from akg_py.codegen.dependence import accesses
-from akg_py.codegen.indices import size_of
+from akg_py.codegen.strides import size_of
 from akg_py.codegen.target import Processor
 from akg_py.ir.expr import same
 from akg_py.ir.stmt import Buffer, For, Func, Intrinsic, Seq, Stmt, Store, walk_stmts

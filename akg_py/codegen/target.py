@@ -11,6 +11,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+#: what dot instructions take: dtype of the elements -> (elements of a word, dtype of the sum)
+GROUPS = {"int8": (4, "int32"), "uint8": (4, "int32"), "bfloat16": (2, "float32")}
+
 
 @dataclass(frozen=True)
 class Processor:

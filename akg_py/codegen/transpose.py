@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from akg_py import dtypes
 from akg_py.codegen.dependence import is_independent
-from akg_py.codegen.indices import Linear, stride_along
+from akg_py.codegen.indices import Linear
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes
 from akg_py.codegen.streams import LINE_BYTES, straight
+from akg_py.codegen.strides import stride_along
 from akg_py.codegen.values import stays_inside
 from akg_py.ir.expr import Binary, Expr, Load, Select, Var, children, free_vars
 from akg_py.ir.stmt import Buffer, For, Stmt, Store, buffer_of
@@ -150,10 +151,15 @@ class _Tiles:
         self.columns = lanes.extent_value(nest.lane)
         self.targets = frozenset(id(buffer) for s in nest.stores for buffer in s.buffers)
         self.streaming: frozenset[int] = frozenset()
+        self.is_even = False  # whether all tiles are whole
 
     def emit(self) -> None:
         lanes = self.lanes
         shift = self._shift()
+        self.is_even = shift is None and all(
+            not extent.ref.startswith("%") and int(extent.ref) % size == 0
+            for extent, size in ((self.rows, self.height), (self.columns, self.width))
+        )
         if shift is not None and self.width * self._size() == LINE_BYTES and len(self.targets) == 1:
             self.streaming = self.targets & lanes.streams.stores
             lanes.has_streamed = lanes.has_streamed or bool(self.streaming)
@@ -212,6 +218,9 @@ class _Tiles:
 
     def _tile(self, i: Linear, j: Linear) -> None:
         lanes, b = self.lanes, self.lanes.b
+        if self.is_even:
+            self._rows(i, j, None, None)
+            return
         first, last = (
             lanes.materialise(j),
             lanes.materialise(lanes.add(j, Linear(const=self.width))),

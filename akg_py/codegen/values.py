@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 from akg_py import dtypes
 from akg_py.codegen import arithmetic, math
-from akg_py.codegen.indices import Indices, Linear, flat_index, strides
+from akg_py.codegen.indices import Indices, Linear
 from akg_py.codegen.llvm import ELEM_BYTES, Block, Builder, Val, constant, suffix
 from akg_py.codegen.registers import Registers
 from akg_py.codegen.streams import LINE_BYTES, PREFETCH_BYTES, Streams
+from akg_py.codegen.strides import flat_index, strides
 from akg_py.errors import InternalError
 from akg_py.ir.expr import (
     COMPARISONS,

@@ -13,8 +13,7 @@ import math
 from dataclasses import dataclass
 
 from akg_py import dtypes
-from akg_py.codegen.dots import GROUPS
-from akg_py.codegen.target import host
+from akg_py.codegen.target import GROUPS, host
 from akg_py.codegen.threads import thread_count
 from akg_py.ir.expr import Binary, Cast, Expr, Load, Reduce, loads
 from akg_py.lowering.prepare import is_narrow

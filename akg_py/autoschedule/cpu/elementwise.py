@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 
 from akg_py import dtypes
-from akg_py.codegen.indices import flat_index, lane_stride
+from akg_py.codegen.strides import flat_index, lane_stride
 from akg_py.ir.expr import (
     Binary,
     Call,
