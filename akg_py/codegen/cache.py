@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 import os
 import sys
-import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -67,13 +67,13 @@ def write_entry(digest: str, data: bytes) -> None:
     path = _path_of(digest)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        new = path.parent / f".new-{os.getpid()}-{threading.get_ident()}-{time.monotonic_ns()}"
         try:
-            with os.fdopen(handle, "wb") as file:
+            with new.open("xb") as file:
                 file.write(_head(digest, data) + data)
-            os.replace(name, path)
+            os.replace(new, path)
         except OSError:
-            os.unlink(name)
+            new.unlink(missing_ok=True)
             return
         _look_after(len(data))
 
