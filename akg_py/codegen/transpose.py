@@ -20,7 +20,7 @@ from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lan
 from akg_py.codegen.streams import LINE_BYTES, straight
 from akg_py.codegen.strides import stride_along
 from akg_py.codegen.values import stays_inside
-from akg_py.ir.expr import Binary, Expr, Load, Select, Var, children, free_vars
+from akg_py.ir.expr import Binary, Expr, Load, Select, Var, children, free_vars, loads
 from akg_py.ir.stmt import Buffer, For, Stmt, Store, buffer_of
 
 if TYPE_CHECKING:
@@ -151,15 +151,12 @@ class _Tiles:
         self.columns = lanes.extent_value(nest.lane)
         self.targets = frozenset(id(buffer) for s in nest.stores for buffer in s.buffers)
         self.streaming: frozenset[int] = frozenset()
-        self.is_even = False  # whether all tiles are whole
+        self.is_whole = False  # whether all tiles are: those at an edge then overlap others
 
     def emit(self) -> None:
         lanes = self.lanes
         shift = self._shift()
-        self.is_even = shift is None and all(
-            not extent.ref.startswith("%") and int(extent.ref) % size == 0
-            for extent, size in ((self.rows, self.height), (self.columns, self.width))
-        )
+        self.is_whole = shift is None and self._may_overlap()
         if shift is not None and self.width * self._size() == LINE_BYTES and len(self.targets) == 1:
             self.streaming = self.targets & lanes.streams.stores
             lanes.has_streamed = lanes.has_streamed or bool(self.streaming)
@@ -218,7 +215,8 @@ class _Tiles:
 
     def _tile(self, i: Linear, j: Linear) -> None:
         lanes, b = self.lanes, self.lanes.b
-        if self.is_even:
+        if self.is_whole:
+            i, j = self._back(i, self.rows, self.height), self._back(j, self.columns, self.width)
             self._rows(i, j, None, None)
             return
         first, last = (
@@ -244,6 +242,22 @@ class _Tiles:
         self._rows(i, j, rows, columns)
         b.jump(after)
         b.at = after
+
+    def _may_overlap(self) -> bool:
+        """Whether there is room for a tile, and storing an element twice stores the same."""
+        reads = {id(x.source) for s in self.nest.stores for v in s.values for x in loads(v)}
+        given = set(self.lanes.alias) | set(self.lanes.alias.values())
+        return self.targets.isdisjoint(reads | given) and all(
+            not extent.ref.startswith("%") and int(extent.ref) >= size
+            for extent, size in ((self.rows, self.height), (self.columns, self.width))
+        )
+
+    def _back(self, start: Linear, extent: Val, size: int) -> Linear:
+        """Where a tile starts so that it ends within a constant extent."""
+        if int(extent.ref) % size == 0:
+            return start
+        last = constant(int(extent.ref) - size, "i64")
+        return Linear({self.lanes.b.intrinsic("smin", self.lanes.materialise(start), last).ref: 1})
 
     def _below(self, count: Val, width: int) -> Val:
         """The lanes less than `count`."""

@@ -26,6 +26,9 @@ numpy's own sums, maxima and arg-maxima along rows and over everything read larg
 one thread. Ours reads at the copy's rate or above it. Where numpy isn't bound by memory (short
 rows, columns, arrays in the cache) the bar is met. Down the columns of a large array each row is a
 new stream of 16 KB, which the prefetchers of the processor start on again and again: 20 to 25 GB/s.
+
+Two threads read large arrays at 36 GB/s together on this machine, where one alone reaches 31: the
+memory is the limit, not the threads. Arrays that fit the caches run 1.9 to 3.6 times as fast.
 """
 LARGE_BYTES = 32 << 20
 CASES = [  # kind, shape, axis reduced (None: all), dtype

@@ -103,7 +103,8 @@ class Report:
         ]
         if self.figures:
             lines += ["", "| what | measured | bar: at most | |", "|---|---|---|---|"]
-            return "\n".join([*lines, *(f.line for f in self.figures), ""])
+            lines += [f.line for f in self.figures]
+            return "\n".join([*lines, *self._ending(), ""])
         lines += [
             "",
             "A ratio is the peer's time over ours, of the smallest times (of the medians): above 1 "
@@ -117,9 +118,10 @@ class Report:
             lines += ["", f"## {plural.capitalize()} ({clock})", "", *_table(rows)]
         lines += ["", "## Bars", "", "| bar | at least | reached | |", "|---|---|---|---|"]
         lines += self.verdicts
-        if self.profile:
-            lines += ["", "## What holds the rest", "", self.profile.strip()]
-        return "\n".join([*lines, ""])
+        return "\n".join([*lines, *self._ending(), ""])
+
+    def _ending(self) -> list[str]:
+        return ["", "## What holds the rest", "", self.profile.strip()] if self.profile else []
 
 
 def _peers(rows: Sequence[Row]) -> list[str]:
