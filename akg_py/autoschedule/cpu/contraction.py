@@ -156,7 +156,8 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     elif is_fused:
         block_columns = max(BLOCK_BYTES // (4 * max(block_rows, 1)) // columns, 1) * columns
     pack = ""
-    is_worth = (size * K * N > PACKED_BYTES and K > PACKED_K) or is_converted
+    is_far = size * K * N > PACKED_BYTES and K > PACKED_K and columns < N  # one panel is as packed
+    is_worth = is_far or is_converted
     if groups or (is_worth and M >= PACKED_ROWS):
         pack = "panel" if by_columns or p.rest else "first"
     return ProductTiles(rows, columns, block_k, block_rows, block_columns, pack)
