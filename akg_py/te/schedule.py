@@ -582,5 +582,4 @@ class Stage:
         self._store({"layout": layout}, "transform_layout", text_of(layout, roots))
 
 
-Primitive = Callable[..., Any]
 __all__ = ["LoopMark", "Schedule", "Stage", "create_schedule"]

@@ -103,6 +103,20 @@ def test_any_tiles(pack: str, block_rows: int, block_columns: int) -> None:
     run(C, [A, B], s)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32"])
+@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("init", [0, 7])
+def test_sums_begin_anywhere(dtype: str, first: int, init: int) -> None:
+    acc = "int32" if dtype == "int8" else "float32"
+    A, B = te.placeholder((64, 600), dtype, name="A"), te.placeholder((600, 130), dtype, name="B")
+    k = te.reduce_axis((first, 600), name="k")
+
+    def element(i: te.IterVar, j: te.IterVar) -> object:
+        return te.sum(A[i, k].astype(acc) * B[k, j].astype(acc), axis=k, init=init)
+
+    run(te.compute((64, 130), element, name="C"), [A, B])
+
+
 def test_threads_do_not_matter() -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((300, 300)).astype("float32") for _ in range(2))
