@@ -1,11 +1,17 @@
-"""Kernels that pass several times over the rows of a large array: the next row is fetched early.
+"""Which elements of large arrays a loop fetches before it needs them, where the processor doesn't.
 
-In: the statements inside a loop over rows; out: for the second pass over an array, how far ahead
-the next row lies. The first pass waits for memory, later ones find their row in the cache, and the
-memory would rest meanwhile.
+Kernels that pass several times over a row: the second pass fetches the next row. The first one
+waits for memory, later ones find their row in the cache, and the memory would rest meanwhile.
+
+Loops that take a short piece of each row: rows further down are fetched. A processor foresees what
+follows in a row, not what comes in the next one.
+
+In: loop IR; out: for a buffer, how many bytes further on to fetch.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from akg_py import dtypes
 from akg_py.codegen.strides import flat_index, lane_stride
@@ -13,6 +19,8 @@ from akg_py.ir.expr import Load, Var, bounds, walk
 from akg_py.ir.stmt import Buffer, For, Stmt, sub_exprs, walk_stmts
 
 MIN_ROW_BYTES = 4 << 10  # the processor itself fetches shorter rows ahead
+MIN_STEP_BYTES = 1 << 10  # and foresees shorter steps
+ROWS_AHEAD = 8
 
 
 def next_rows(
@@ -32,20 +40,47 @@ def next_rows(
     return found
 
 
+def rows_below(loop: For, far: frozenset[int]) -> dict[int, int]:
+    """For large buffers of which `loop` reads a short piece of every row: bytes to a later row."""
+    inner = {f.var: f for f in walk_stmts(loop.body) if isinstance(f, For)}
+    found: dict[int, int] = {}
+    for x in _loads(loop.body, far):
+        assert isinstance(x.source, Buffer)
+        flat = flat_index(x.source, x.indices)
+        if flat is None:
+            continue
+        size = dtypes.size_bytes(x.source.dtype)
+        step = (lane_stride(flat, loop.var) or 0) * size
+        moving = [lane_stride(flat, v) for v in inner]
+        if step < MIN_STEP_BYTES or None in moving or 1 not in moving:
+            continue
+        piece = 1
+        for f, stride in zip(inner.values(), moving, strict=True):
+            piece += (stride or 0) * (max(bounds(f.extent)[1], 1) - 1)
+        if piece * size < step:
+            found[id(x.source)] = ROWS_AHEAD * step
+    return found
+
+
+def _loads(s: Stmt, buffers: frozenset[int]) -> Iterator[Load]:
+    """Loads of some buffers in a statement."""
+    for inner in walk_stmts(s):
+        for e in sub_exprs(inner):
+            for x in walk(e):
+                if isinstance(x, Load) and id(x.source) in buffers:
+                    yield x
+
+
 def _rows_read(loop: For, row: Var, large: frozenset[int]) -> dict[int, int]:
     """Large buffers that `loop` steps through, with the bytes between two rows."""
     result: dict[int, int] = {}
-    for s in walk_stmts(loop.body):
-        for e in sub_exprs(s):
-            for x in walk(e):
-                if not isinstance(x, Load) or id(x.source) not in large:
-                    continue
-                assert isinstance(x.source, Buffer)
-                flat = flat_index(x.source, x.indices)
-                if flat is None or lane_stride(flat, loop.var) != 1:
-                    continue
-                size = dtypes.size_bytes(x.source.dtype)
-                step = lane_stride(flat, row) or 0
-                if step >= bounds(loop.extent)[1] and step * size >= MIN_ROW_BYTES:
-                    result[id(x.source)] = step * size
+    for x in _loads(loop.body, large):
+        assert isinstance(x.source, Buffer)
+        flat = flat_index(x.source, x.indices)
+        if flat is None or lane_stride(flat, loop.var) != 1:
+            continue
+        size = dtypes.size_bytes(x.source.dtype)
+        step = lane_stride(flat, row) or 0
+        if step >= bounds(loop.extent)[1] and step * size >= MIN_ROW_BYTES:
+            result[id(x.source)] = step * size
     return result

@@ -17,7 +17,7 @@ from akg_py.codegen.dependence import accesses, is_independent
 from akg_py.codegen.flat import emit_flat
 from akg_py.codegen.indices import Linear
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes, first_lanes
-from akg_py.codegen.registers import MAX_CELLS, Registers
+from akg_py.codegen.registers import MAX_CELLS, Registers, Start
 from akg_py.codegen.strides import stride_along
 from akg_py.codegen.target import Processor
 from akg_py.codegen.values import MAX_SPAN, Values, is_copy
@@ -26,7 +26,9 @@ from akg_py.ir.expr import Const, Expr, Load, Var, bounds, children, free_vars, 
 from akg_py.ir.stmt import Alloc, Buffer, For, Stmt, Store, sub_stmts, walk_stmts
 
 WIDE = 4  # vectors that a loop over lanes around another loop takes at once
-TILE_CELLS = 8  # accumulators from which on a loop has no registers left for being unrolled
+TILE_CELLS = 8  # accumulators from which on a loop has no registers left for more of them;
+FULL_CELLS = 16  # from which on the loop's own instructions don't matter beside theirs
+UNROLLED = 4  # copies of the body of a loop with fewer
 
 
 class Lanes(Values):
@@ -87,20 +89,37 @@ class Lanes(Values):
         body: Callable[[Linear], None],
         held: list[tuple[Buffer, set[Var]]],
         unrolls: bool = True,
+        start: Start | None = None,
     ) -> None:
         """`body(i)` for i in 0, step, ... below extent, with `held` buffers in registers.
 
         Args:
             unrolls: whether LLVM may unroll the loop.
+            start: what one of the buffers is in the beginning.
         """
-        before, head, after = self.b.block("before"), self.b.block("loop"), self.b.block("after")
+        load, head, after = self.b.block("before"), self.b.block("loop"), self.b.block("after")
         if extent.ref.startswith("%"):
-            self.b.branch(self.b.compare("sgt", extent, constant(0, "i64")), before, after)
+            self.b.branch(self.b.compare("sgt", extent, constant(0, "i64")), load, after)
         else:
-            self.b.jump(before if int(extent.ref) > 0 else after)
+            self.b.jump(load if int(extent.ref) > 0 else after)
+        before = first = load
+        if start is not None and start.condition is not None:
+            first, again, before = (
+                self.b.block("first"),
+                self.b.block("again"),
+                self.b.block("both"),
+            )
+            self.b.at = load
+            self.b.branch(self.value(start.condition), first, again)
+            first.end = again.end = f"br label %{before.label}"
+            load = again
         before.end = f"br label %{head.label}"
+        around = next(reversed(self.env.values()), Linear())
         for buffer, unrolled in held:
-            self.registers[id(buffer)] = Registers(buffer, before, unrolled)
+            tile = Registers(buffer, unrolled, load)
+            if start is not None and buffer in start.store.buffers:
+                tile.start_as(start, first, around)
+            self.registers[id(buffer)] = tile
         self.b.at = head
         i, following = self.b.name(), self.b.name()
         at = len(head.lines)
@@ -114,8 +133,10 @@ class Lanes(Values):
         more = self.b.compare("slt", Val(following, "i64"), extent)
         done = self.b.block("done")
         self.b.branch(more, head, done)
-        if not unrolls or sum(len(t.cells) for t in self.registers.values()) >= TILE_CELLS:
-            self.b.at.end += f", !llvm.loop {self.b.module.loop_as_it_is()}"
+        cells = sum(len(t.cells) for t in self.registers.values())
+        if not unrolls or cells >= TILE_CELLS:
+            copies = UNROLLED if unrolls and cells < FULL_CELLS else 1
+            self.b.at.end += f", !llvm.loop {self.b.module.unrolled(copies)}"
         self.b.at = done
         for buffer, _ in held:
             self.registers.pop(id(buffer)).store_back(self)

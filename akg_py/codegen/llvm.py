@@ -108,11 +108,12 @@ class Module:
         self.definitions: dict[str, str] = {}
         self.metadata: list[str] = []
 
-    def loop_as_it_is(self) -> str:
-        """The name of a note on a loop's branch: LLVM doesn't unroll it."""
-        disable = self._note('!{!"llvm.loop.unroll.disable"}')
+    def unrolled(self, count: int) -> str:
+        """The name of a note on a loop's branch: how many copies of its body LLVM makes."""
+        some = f'!{{!"llvm.loop.unroll.count", i32 {count}}}'
+        kind = self._note(some if count > 1 else '!{!"llvm.loop.unroll.disable"}')
         n = len(self.metadata)
-        self.metadata.append(f"!{n} = distinct !{{!{n}, {disable}}}")
+        self.metadata.append(f"!{n} = distinct !{{!{n}, {kind}}}")
         return f"!{n}"
 
     def around_cache(self) -> str:

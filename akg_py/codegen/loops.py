@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import zip_longest
 
 from akg_py import dtypes
 from akg_py.codegen import arithmetic
-from akg_py.codegen.ahead import next_rows
+from akg_py.codegen.ahead import next_rows, rows_below
 from akg_py.codegen.dependence import is_independent
 from akg_py.codegen.dots import emit_dot, emit_group_store
 from akg_py.codegen.folds import accumulated, combine
@@ -22,7 +23,15 @@ from akg_py.codegen.joins import join_loops
 from akg_py.codegen.lanes import Lanes
 from akg_py.codegen.llvm import Builder, Val, constant, constant_lanes
 from akg_py.codegen.reductions import emit_reduction, is_reduction
-from akg_py.codegen.registers import MAX_COPIES, Plan, full_extent, plan_registers, remainder
+from akg_py.codegen.registers import (
+    MAX_COPIES,
+    Plan,
+    Start,
+    find_start,
+    full_extent,
+    plan_registers,
+    remainder,
+)
 from akg_py.codegen.strides import size_of
 from akg_py.codegen.target import Processor
 from akg_py.codegen.threads_ir import emit_parallel
@@ -43,6 +52,7 @@ from akg_py.ir.stmt import (
 
 STACK_BYTES = 16 << 10  # of one buffer
 STACK_TOTAL = 64 << 10
+MAX_VECTORS = 8  # of a whole loop over lanes that gets code of its own beside its tail's
 
 
 class Loops(Lanes):
@@ -145,7 +155,7 @@ class Loops(Lanes):
             if emit_transpose(self, s):
                 return
             if self.takes_lanes(s) and not self._unrolls_for_registers(s):
-                self.over_lanes(s)
+                self._lane_loop(s)
                 return
         required = self._unrolls_for_registers(s)
         if extent is not None and (required or (s.kind == "unroll" and self._may_copy(s, extent))):
@@ -158,6 +168,14 @@ class Loops(Lanes):
             return
         self._serial(s)
 
+    def _lane_loop(self, s: For) -> None:
+        full = full_extent(self, s)
+        is_open = self.constant_extent(s) is None and s.var not in self.lane_masks
+        if is_open and not self.unversioned and full and full <= MAX_VECTORS * self.lane_count(s):
+            self._versions(s, s.extent, full)
+        else:
+            self.over_lanes(s)
+
     def _may_copy(self, s: For, extent: int) -> bool:
         stores = sum(isinstance(inner, Store) for inner in walk_stmts(s.body))
         return self.copies * extent * stores <= MAX_COPIES
@@ -166,8 +184,9 @@ class Loops(Lanes):
         """Whether a loop around lanes must unroll for its accumulators to have names."""
         return any(s.var in held.unrolled for held in self.registers.values())
 
-    def _serial(self, s: For) -> None:
-        memo = dict(self.memo)
+    def _serial(self, s: For, start: Start | None = None) -> None:
+        memo, ahead = dict(self.memo), self.ahead
+        self.ahead = ahead | rows_below(s, self.streams.far)
         plan = plan_registers(self, s)
         if plan is None:
             self.counted(self.extent_value(s), 1, lambda i: self.at(s, i), [])
@@ -175,8 +194,9 @@ class Loops(Lanes):
             self._versions(s, *plan.assume[0])
         else:
             with self._masks(plan.masked):
-                self.counted(self.extent_value(s), 1, lambda i: self.at(s, i), plan.held)
-        self.memo = memo
+                extent = self.extent_value(s)
+                self.counted(extent, 1, lambda i: self.at(s, i), plan.held, start=start)
+        self.memo, self.ahead = memo, ahead
 
     @contextmanager
     def _masks(self, loops: list[For]) -> Iterator[None]:
@@ -222,10 +242,28 @@ class Loops(Lanes):
                 return
         row = next(reversed(self.env), None)
         ahead = {} if row is None else next_rows(stmts, row, self.streams.loads)
-        for inner in stmts:
-            self.ahead = ahead.get(id(inner), {})
-            self.statement(inner)
-            self.ahead = {}
+        start: Start | None = None
+        for inner, following in zip_longest(stmts, stmts[1:]):
+            if start is not None:
+                assert isinstance(inner, For)
+                self._serial(inner, start)
+                start = None
+                continue
+            start = self._start(inner, following)
+            if start is None:
+                outer = self.ahead
+                self.ahead = outer | ahead.get(id(inner), {})
+                self.statement(inner)
+                self.ahead = outer
+
+    def _start(self, s: Stmt, following: Stmt | None) -> Start | None:
+        """What `s` is for the accumulators of the loop that follows it, if no more than that."""
+        if self.lanes > 1 or not isinstance(following, For) or is_reduction(self, following):
+            return None
+        memo = dict(self.memo)
+        plan = self._serial_plan(following)
+        self.memo = memo
+        return None if plan is None or plan.assume else find_start(s, following, plan)
 
     def _serial_plan(self, s: For) -> Plan | None:
         """The registers of a loop that will run serially; None for other loops."""

@@ -2,7 +2,8 @@
 
 While a loop runs whose body reaches a buffer only at indices that the loop does not change, each
 such element (or run of lanes) lives in a stack slot that LLVM turns into registers. It is loaded
-before the loop and stored behind it.
+before the loop and stored behind it. If the statement before the loop gives all of them a constant,
+which may depend on a condition, they start with that and memory is not written twice.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from akg_py.codegen.llvm import Block, Val
 from akg_py.codegen.strides import flat_index
 from akg_py.ir.expr import (
     Binary,
+    Const,
     Expr,
     Select,
     Var,
@@ -26,6 +28,7 @@ from akg_py.ir.expr import (
     linear_combination,
     loads,
     same,
+    substitute,
     walk,
 )
 from akg_py.ir.stmt import Buffer, For, If, Stmt, Store, sub_exprs, walk_stmts
@@ -49,15 +52,41 @@ class _Cell:
     is_stored: bool = False
 
 
-class Registers:
-    """The cells of one buffer during one loop; `before` is the block that enters the loop."""
+@dataclass(frozen=True)
+class Start:
+    """What elements are at the start of a loop: a constant, where `condition` holds."""
 
-    def __init__(self, buffer: Buffer, before: Block, unrolled: set[Var]) -> None:
+    store: Store
+    condition: Expr | None
+
+
+class Registers:
+    """The cells of one buffer during one loop.
+
+    Args:
+        unrolled: loops that must unroll for the cells to have names.
+        before: the block before the loop in which cells are loaded.
+    """
+
+    def __init__(self, buffer: Buffer, unrolled: set[Var], before: Block) -> None:
         self.buffer = buffer
-        self.unrolled = unrolled  # loops that must unroll for the cells to have names
-        self.before = before
+        self.unrolled = unrolled
+        self.before: Block | None = before
+        self.start: tuple[Block, Store] | None = None
+        self.around = Linear()
         self.elem = arithmetic.memory_elem(buffer.dtype)
         self.cells: dict[object, _Cell] = {}
+
+    def start_as(self, start: Start, first: Block, around: Linear) -> None:
+        """Let cells start with a constant in the block `first`, and be loaded only without it.
+
+        Args:
+            around: counter of the next loop outside; what its next round loads is fetched.
+        """
+        self.start = first, start.store
+        self.around = around
+        if start.condition is None:
+            self.before = None
 
     def _cell(self, values: Values, where: Linear) -> _Cell:
         lanes = 1 if where.is_uniform else values.lanes
@@ -67,9 +96,16 @@ class Registers:
             slot = values.b.slot(self.elem, lanes)
             cell = self.cells[key] = _Cell(slot, where, lanes, values.mask if lanes > 1 else None)
             here, guarded = values.b.at, values.guarded
-            values.b.at, values.guarded = self.before, False
-            first = values.read(self.buffer, where)
-            values.b.hold(slot, first)
+            values.guarded = False
+            if self.before is not None:
+                values.b.at = self.before
+                values.b.hold(slot, values.read(self.buffer, where))
+                step = sum(where.terms.get(ref, 0) * n for ref, n in self.around.terms.items())
+                if step:
+                    values.fetch(self.buffer, where, step)
+            if self.start is not None:
+                values.b.at, store = self.start
+                values.b.hold(slot, values.b.splat(values.stored_form(store, 0), lanes))
             values.b.at, values.guarded = here, guarded
         return cell
 
@@ -159,6 +195,37 @@ def plan_registers(loops: Loops, s: For) -> Plan | None:
     for atom in hoist:
         loops.memo.setdefault(atom, loops.linear(atom))
     return plan
+
+
+def find_start(s: Stmt, loop: For, plan: Plan) -> Start | None:
+    """What `s` gives exactly the elements that `loop`, which runs next, holds in registers."""
+    condition = None
+    if isinstance(s, If) and s.orelse is None:
+        condition, s = s.condition, s.body
+    nest: list[For] = []
+    while isinstance(s, For):
+        nest.append(s)
+        s = s.body
+    if not isinstance(s, Store) or len(s.buffers) != 1 or not isinstance(s.values[0], Const):
+        return None
+    (buffer,) = s.buffers
+    if bounds(loop.extent)[0] < 1 or not any(held is buffer for held, _ in plan.held):
+        return None
+    inner = {f.var: f for f in walk_stmts(loop.body) if isinstance(f, For)}
+    indices = next(i for (b, i), _ in accesses(loop.body) if b is buffer)
+    used = set().union(*map(free_vars, indices)) if indices else set()
+    steps = [f for v, f in inner.items() if v in used]
+    if len(steps) != len(nest):
+        return None
+    given: dict[Var, Expr] = {
+        mine.var: theirs.var for mine, theirs in zip(nest, steps, strict=True)
+    }
+    for mine, theirs in zip(nest, steps, strict=True):
+        if not same(substitute(mine.extent, given), theirs.extent):
+            return None
+    if not all(same(substitute(a, given), b) for a, b in zip(s.indices, indices, strict=True)):
+        return None
+    return Start(s, condition)
 
 
 def _fixed_atoms(buffer: Buffer, indices: tuple[Expr, ...], moving: set[Var]) -> list[Expr] | None:

@@ -1,4 +1,4 @@
-"""Which stores of a kernel go around the cache, and which inputs its loops fetch ahead.
+"""Which stores of a kernel go around the cache, and of which inputs its loops fetch ahead.
 
 In: a Func; out: `Streams`. Where the arrays of a kernel exceed the last-level cache, lines that a
 plain store would first read from memory are lost again before anyone needs them; a non-temporal
@@ -18,27 +18,37 @@ from akg_py.ir.expr import same
 from akg_py.ir.stmt import Buffer, For, Func, Intrinsic, Seq, Stmt, Store, walk_stmts
 
 LINE_BYTES = 64
+FAR_BYTES = 1 << 20  # of an array that the caches of one core don't hold
 PREFETCH_BYTES = 2048  # how far ahead of a streaming loop its inputs are fetched
 
 
 @dataclass(frozen=True)
 class Streams:
-    """Buffers of one kernel that stores may pass the cache for, and inputs worth prefetching."""
+    """Buffers of one kernel, by id.
+
+    Attributes:
+        stores: outputs that stores may pass the cache for.
+        loads: inputs that come from memory.
+        far: inputs that come from the last cache or from memory.
+    """
 
     stores: frozenset[int] = frozenset()
     loads: frozenset[int] = frozenset()
+    far: frozenset[int] = frozenset()
 
 
 def plan_streams(func: Func, alias: dict[int, int], processor: Processor) -> Streams:
     """Outputs that are written once and not read later, if the arrays exceed the cache."""
     sizes = {id(b): _bytes(b) for b in func.params}
+    outputs = {id(b) for b in func.outputs}
+    far = frozenset(key for key, size in sizes.items() if size >= FAR_BYTES) - outputs
     if sum(sizes.values()) < processor.cache_bytes:
-        return Streams()
+        return Streams(far=far)
     large = {key for key, size in sizes.items() if size >= processor.cache_bytes // 16}
     shared = set(alias) | set(alias.values())
-    outputs = {id(b) for b in func.outputs} & large - shared
-    stores = frozenset(key for key in outputs if _is_only_written(func.body, key))
-    return Streams(stores, frozenset(large) - outputs)
+    streamed = outputs & large - shared
+    stores = frozenset(key for key in streamed if _is_only_written(func.body, key))
+    return Streams(stores, frozenset(large) - streamed, far)
 
 
 def _bytes(b: Buffer) -> int:

@@ -305,11 +305,12 @@ class Values(Indices):
     def _read_run(self, buffer: Buffer, where: Linear, elem: str) -> Val:
         align = ELEM_BYTES[elem]
         pointer = self._pointer(buffer, where, elem)
-        if self.mask is None:
+        size = align * self.lanes
+        if self.mask is None and where.const * align % LINE_BYTES < size:  # once for each line
             if id(buffer) in self.ahead:
-                self._prefetch(pointer, align * self.lanes, self.ahead[id(buffer)], SECOND_CACHE)
+                self._prefetch(pointer, size, self.ahead[id(buffer)], SECOND_CACHE)
             elif self.streaming and id(buffer) in self.streams.loads:
-                self._prefetch(pointer, align * self.lanes, PREFETCH_BYTES, FIRST_CACHE)
+                self._prefetch(pointer, size, PREFETCH_BYTES, FIRST_CACHE)
         return self.b.load(pointer, elem, self.lanes, align, self.mask)
 
     def read_words(self, buffer: Buffer, where: Linear, size: int) -> Val:
@@ -398,6 +399,13 @@ class Values(Indices):
         for line in range(0, size, LINE_BYTES):
             ref = self.b.op(f"getelementptr i8, ptr {pointer}, i64 {distance + line}", "ptr").ref
             self.b.emit(f"call void @llvm.prefetch.p0(ptr {ref}, i32 0, i32 {cache}, i32 1)")
+
+    def fetch(self, buffer: Buffer, where: Linear, distance: int) -> None:
+        """Ask for what lies `distance` elements behind `where`, for all lanes."""
+        elem = arithmetic.memory_elem(buffer.dtype)
+        size = ELEM_BYTES[elem]
+        pointer = self._pointer(buffer, where, elem)
+        self._prefetch(pointer, size * self.lanes, size * distance, FIRST_CACHE)
 
     def address(self, buffer: Buffer, where: Linear) -> str:
         """The address of an element."""

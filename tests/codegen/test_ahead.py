@@ -1,14 +1,15 @@
-"""Which passes over a row fetch the next one."""
+"""Which passes over a row fetch the next one, and which loops rows further down."""
 
 from __future__ import annotations
 
 import akg_py as akg
 from akg_py import te
-from akg_py.codegen.ahead import next_rows
+from akg_py.codegen.ahead import ROWS_AHEAD, next_rows, rows_below
+from akg_py.codegen.dependence import accesses
 from akg_py.codegen.host import CpuKernel
 from akg_py.ir.expr import Expr, const
 from akg_py.ir.stmt import Buffer, For, Stmt
-from akg_py.ops import layer_norm, relu, softmax
+from akg_py.ops import layer_norm, matmul, relu, softmax
 from tests.codegen.funcs import at, axis, buffer, loop, put
 
 ROWS, N = 8, 2048
@@ -58,3 +59,34 @@ def test_loops_are_told_apart() -> None:
     first, second = one_pass(), one_pass()
     assert isinstance(first, For) and isinstance(second, For)
     assert list(next_rows((first, second), ROW, frozenset({id(X)}))) == [id(second)]
+
+
+def down(piece: int, step: int = 1, width: int = N) -> For:
+    """A loop over rows that takes a piece of each."""
+    source = buffer("S", (ROWS, width))
+    i, j = axis("i", ROWS), axis("j", piece)
+    found = loop(i, ROWS, loop(j, piece, put(T, (j,), at(source, i, j * step)), "vector"))
+    assert isinstance(found, For)
+    return found
+
+
+def fetched(found: For) -> list[int]:
+    sources = {id(b) for (b, _), writes in accesses(found) if not writes}
+    return list(rows_below(found, frozenset(sources)).values())
+
+
+def test_short_pieces_of_rows_are_fetched_from_rows_further_down() -> None:
+    assert fetched(down(64)) == [ROWS_AHEAD * 4 * N]
+    assert fetched(down(N)) == []  # rows that follow each other
+    assert fetched(down(64, width=128)) == []  # steps that the processor foresees
+    assert fetched(down(64, step=2)) == []
+    assert rows_below(down(64), frozenset()) == {}
+
+
+def test_columns_of_large_arrays_are_fetched() -> None:
+    def packed(n: int) -> str:
+        A, B = te.placeholder((64, 512), name="A"), te.placeholder((512, n), name="B")
+        return kernel(matmul(A, B), A, B).llvm
+
+    assert "llvm.prefetch" in packed(2048)
+    assert "llvm.prefetch" not in packed(256)

@@ -1,8 +1,9 @@
-"""Tiles in registers: the same code every time; sizes of tails against all that can happen."""
+"""Tiles in registers: the same code every time; where they start; sizes of tails."""
 
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,9 @@ import akg_py as akg
 from akg_py import ops, te
 from akg_py.codegen.emitter import emit_func
 from akg_py.codegen.registers import remainder
-from akg_py.ir.expr import INDEX, Expr, Var, const, evaluate_index, free_vars, minimum
+from akg_py.ir.expr import INDEX, Expr, Var, binary, const, evaluate_index, free_vars, minimum
+from akg_py.ir.stmt import Func, If, Seq, Stmt
+from tests.codegen.funcs import at, axis, buffer, check, func, loop, put
 
 BLOCK, TILE, FUSED = Var("i", INDEX, 0, 120), Var("j", INDEX, 0, 11), Var("f", INDEX, 0, 60)
 CASES: list[tuple[Expr, int, int | None]] = [
@@ -56,3 +59,81 @@ def test_equal_schedules_give_equal_code() -> None:
     s[C].unroll(ii)
     # variables are new each time, and with them the order of sets of them
     assert len({emit_func(akg.lower(s, [A, B, C])).text for _ in range(8)}) == 1
+
+
+K, BLOCKS, ROWS, COLUMNS = 6, 3, 4, 32
+
+
+def blocked_sum(
+    *,
+    m: int = 10,
+    n: int = 70,
+    value: float = 0.0,
+    when: str = "first",
+    first_row: int = 0,
+    rows: int = ROWS,
+    read: bool = False,
+) -> Func:
+    """Tiles of a product summed in blocks of k, with a statement before the sum of each tile.
+
+    Args:
+        value: what that statement stores.
+        when: at "first" only, "always", at "even" blocks, or in an If "else".
+        first_row, rows: of a tile that it stores to.
+        read: whether it stores what it reads.
+    """
+    A, B, C = buffer("A", (m, BLOCKS * K)), buffer("B", (BLOCKS * K, n)), buffer("C", (m, n))
+    tiles = -(-m // ROWS), -(-n // COLUMNS)
+    ko, io, jo, k = axis("ko", BLOCKS), axis("io", tiles[0]), axis("jo", tiles[1]), axis("k", K)
+    i0, j0, i1, j1 = axis("i0", rows), axis("j0", COLUMNS), axis("i1", ROWS), axis("j1", COLUMNS)
+    here, width = minimum(ROWS, m - io * ROWS), minimum(COLUMNS, n - jo * COLUMNS)
+    start_rows = here if rows == ROWS and not first_row else minimum(rows, m - io * ROWS)
+    row = io * ROWS + i0
+    above = (minimum(row + first_row, m - 1) if first_row else row, jo * COLUMNS + j0)
+    given = at(C, *above) * const(2.0, "float32") if read else const(value, "float32")
+    start: Stmt = loop(i0, start_rows, loop(j0, width, put(C, above, given), "vector"), "unroll")
+    if when == "else":
+        start = If(binary("==", ko, const(0)), Seq(()), start)
+    elif when != "always":
+        start = If(binary("==", ko if when == "first" else ko % 2, const(0)), start)
+    i, j, at_k = io * ROWS + i1, jo * COLUMNS + j1, ko * K + k
+    add = put(C, (i, j), at(C, i, j) + at(A, i, at_k) * at(B, at_k, j))
+    sums = loop(k, K, loop(i1, here, loop(j1, width, add, "vector"), "unroll"))
+    nest = loop(jo, tiles[1], loop(io, tiles[0], Seq((start, sums))))
+    return func([A, B, C], [C], loop(ko, BLOCKS, nest))
+
+
+STARTS = [
+    ({}, True),
+    ({"m": 8, "n": 64}, True),
+    ({"m": 3, "n": 5}, True),
+    ({"value": -1.5}, True),
+    ({"when": "always"}, True),
+    ({"when": "even", "value": 2.0}, True),
+    ({"when": "else"}, False),
+    ({"rows": 2}, False),
+    ({"first_row": 1}, False),
+    ({"read": True}, False),
+]
+
+
+@pytest.mark.parametrize(("options", "joins"), STARTS, ids=str)
+def test_sums_start_in_registers(options: dict[str, Any], joins: bool) -> None:
+    f = blocked_sum(**options)
+    check(f)
+    assert (stores(f) < stores(blocked_sum(**options | {"read": True}))) == joins
+
+
+def stores(f: Func) -> int:
+    """Instructions that write memory; slots for registers are written without an alignment."""
+    lines = emit_func(f).text.splitlines()
+    return sum(("store <" in x and ", align" in x) or "masked.store" in x for x in lines)
+
+
+def test_a_sum_over_nothing_leaves_the_start_in_memory() -> None:
+    C, A = buffer("C", (4, 32)), buffer("A", (4, 8))
+    n, i0, j0, i, j, k = (axis(name, 4) for name in ("n", "i0", "j0", "i", "j", "k"))
+    clear = loop(i0, 4, loop(j0, 32, put(C, (i0, j0), const(3.0, "float32")), "vector"), "unroll")
+    add = put(C, (i, j), at(C, i, j) + at(A, i, k))
+    sums = loop(k, n * 2, loop(i, 4, loop(j, 32, add, "vector"), "unroll"))
+    check(func([A, C], [C], loop(n, 1, Seq((clear, sums)))))

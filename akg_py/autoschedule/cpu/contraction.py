@@ -22,20 +22,26 @@ from akg_py.te.stage import StageState
 from akg_py.te.tensor import IterVar, Tensor
 
 BLOCK_K_BYTES = 2048  # of a column of B between two visits of a register tile;
-GROUPED_K_BYTES = 4096  # with dot instructions, which pass over it several times as fast
-BLOCK_ROWS = 144  # rows of A that stay in the second cache
+GROUPED_K_BYTES = 4096  # with dot instructions, which pass over it several times as fast,
+LONG_K_BYTES = 8704  # and with few registers, where a visit is short
+BLOCK_ROWS = 144  # rows of A that stay in the second cache;
+LONG_ROWS = 528  # with few registers, a short way from it: B comes from further off for each block
 ROW_RUN_BYTES = 1024  # of a row of B that are read together to be packed
 ROW_SHIFT = (64, 16)  # copied rows start 16 elements apart modulo 64, in different cache sets
 NEAR_BYTES = 2 << 20  # of A, up to which threads take columns, and all rows of these
 BLOCK_BYTES = 256 << 10  # of a product that waits for its consumer
 PACKED_BYTES = 64 << 10  # B is packed when it is larger ...
-PACKED_ROWS = 32  # ... read this often ...
-PACKED_K = 64  # ... and has more rows than the first cache holds at any distance
+PACKED_ROWS = 32  # ... read this often, or half of it with few registers, ...
+PACKED_K = 64  # ... and has more rows than the first cache holds at any distance;
+NARROW_BYTES, NARROW_ROWS = 512, 256  # of rows of B that are near each other anyway
+SET_BYTES = 4096  # rows that lie a multiple of this apart push each other out of the caches
 SHORT_K = 512  # rows of A that follow each other closely enough for high tiles
 MANY_ROWS = 48
 HIGHEST_TILE = 14  # rows of a tile
+MANY_REGISTERS = 32  # room for 24 accumulators beside their operands, instead of 12
 MIN_CHAINS = 8  # multiply-adds in flight that hide their latency
 GROUPED_ROWS = {4: 3, 2: 7}  # dot instructions need B in groups; packed from this many rows on
+UNEVEN = 1.03  # time of the last thread over that of an even deal, for larger blocks
 PARALLEL_FLOPS = 2_000_000  # less isn't worth waking a thread
 
 
@@ -145,22 +151,31 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     columns = width * lanes
     is_converted = not groups and _is_converted(p.b)
     size = 4 if is_converted else dtypes.size_bytes(p.b.dtype)
-    block_k = _even_k(K, (GROUPED_K_BYTES if groups else BLOCK_K_BYTES) // size)
+    is_far = size * K * N > PACKED_BYTES and K > PACKED_K and columns < N  # one panel is as packed
+    packs = groups or ((is_far or is_converted) and _packed_rows(N * size) <= M)
+    is_long = not groups and host().registers < MANY_REGISTERS and (packs or M < MANY_ROWS)
+    k_bytes = GROUPED_K_BYTES if groups else LONG_K_BYTES if is_long else BLOCK_K_BYTES
+    block_k = _even_k(K, k_bytes // size)
     is_copied = groups or _is_converted(p.a)
     is_near = M * block_k * size < NEAR_BYTES and not is_copied
     by_columns = (is_near or M < MANY_ROWS * 4) and 4 * columns * thread_count() <= N
-    block_rows = 0 if by_columns else _block(M, rows, BLOCK_ROWS)
+    block_rows = 0 if by_columns else _block(M, rows, LONG_ROWS if is_long else BLOCK_ROWS)
     block_columns = 0
     if by_columns:
         block_columns = _block(N, columns, 4 * columns)
     elif is_fused:
         block_columns = max(BLOCK_BYTES // (4 * max(block_rows, 1)) // columns, 1) * columns
-    pack = ""
-    is_far = size * K * N > PACKED_BYTES and K > PACKED_K and columns < N  # one panel is as packed
-    is_worth = is_far or is_converted
-    if groups or (is_worth and M >= PACKED_ROWS):
-        pack = "panel" if by_columns or p.rest else "first"
+    pack = ("panel" if by_columns or p.rest else "first") if packs else ""
     return ProductTiles(rows, columns, block_k, block_rows, block_columns, pack)
+
+
+def _packed_rows(row_bytes: int) -> int:
+    """Rows of A from which on it pays to pack a B whose rows have `row_bytes`."""
+    if host().registers >= MANY_REGISTERS:
+        return PACKED_ROWS
+    if row_bytes <= NARROW_BYTES:
+        return NARROW_ROWS
+    return 2 if row_bytes % SET_BYTES == 0 else PACKED_ROWS // 2
 
 
 def _copies_rows(p: Product, tiles: ProductTiles) -> bool:
@@ -178,7 +193,7 @@ def _register_tile(M: int, vectors: int, K: int, groups: bool) -> tuple[int, int
 
     Words of groups are best copied in runs of a whole number of vectors of their elements.
     """
-    most, wide = (24, 4) if host().registers >= 32 else (12, 2)
+    most, wide = (24, 4) if host().registers >= MANY_REGISTERS else (12, 2)
     if M >= MANY_ROWS:  # a short sum spends its time at the tile's edges: high tiles there
         width = min(vectors, 2 if K <= SHORT_K else wide)
         return min(most // width, HIGHEST_TILE), width
@@ -199,13 +214,15 @@ def _even_k(size: int, most: int) -> int:
 
 
 def _block(size: int, unit: int, most: int) -> int:
-    """The largest block, of `unit`s and at most `most`, with which the threads end together."""
+    """The largest block, of `unit`s and at most `most`, with which threads end nearly together."""
     units, hands = _ceildiv(size, unit), thread_count()
 
     def longest(block: int) -> int:  # units of the first hand, which has the most
         return min(_ceildiv(_ceildiv(units, block), hands) * block, units)
 
-    return unit * min(range(max(most // unit, 1), 0, -1), key=longest)
+    blocks = range(1, max(most // unit, 1) + 1)
+    shortest = min(map(longest, blocks))
+    return unit * max(block for block in blocks if longest(block) <= shortest * UNEVEN)
 
 
 def tile_product(s: Schedule, name: str, tiles: ProductTiles | None = None) -> set[str]:
