@@ -92,14 +92,19 @@ def test_consumers_join_the_block(shape: tuple[int, int, int]) -> None:
     run(E, [A, B, bias])
 
 
+@pytest.mark.parametrize("along_rows", [False, True])
 @pytest.mark.parametrize("pack", ["", "first", "panel"])
 @pytest.mark.parametrize("block_rows", [0, 7, 24])
 @pytest.mark.parametrize("block_columns", [0, 40, 64])
-def test_any_tiles(pack: str, block_rows: int, block_columns: int) -> None:
-    A, B = te.placeholder((50, 90), name="A"), te.placeholder((90, 130), name="B")
-    C = ops.matmul(A, B)
+@pytest.mark.parametrize("batch", [(), (3,)], ids=str)
+def test_any_tiles(
+    batch: tuple[int, ...], block_columns: int, block_rows: int, pack: str, along_rows: bool
+) -> None:
+    A, B = te.placeholder((*batch, 50, 90), name="A"), te.placeholder((*batch, 90, 130), name="B")
+    C = ops.batch_matmul(A, B) if batch else ops.matmul(A, B)
     s = te.create_schedule(C.op)
-    assert tile_product(s, "C", ProductTiles(5, 24, 32, block_rows, block_columns, pack)) == {"C"}
+    tiles = ProductTiles(5, 24, 32, block_rows, block_columns, pack, along_rows)
+    assert tile_product(s, C.op.name, tiles) == {C.op.name}
     run(C, [A, B], s)
 
 

@@ -29,10 +29,11 @@ LONG_ROWS = 528  # with few registers, a short way from it: B comes from further
 ROW_RUN_BYTES = 1024  # of a row of B that are read together to be packed
 ROW_SHIFT = (64, 16)  # copied rows start 16 elements apart modulo 64, in different cache sets
 NEAR_BYTES = 2 << 20  # of A, up to which threads take columns, and all rows of these
-BLOCK_BYTES = 256 << 10  # of a product that waits for its consumer
+BLOCK_BYTES = 256 << 10  # of a product that waits for its consumer, or of B along rows
 PACKED_BYTES = 64 << 10  # B is packed when it is larger ...
 PACKED_ROWS = 32  # ... read this often, or half of it with few registers, ...
 PACKED_K = 64  # ... and has more rows than the first cache holds at any distance;
+SHORT_SUM, SHORT_PACKED_K = 128, 32  # sums that end so soon that storing C takes much of the time
 NARROW_BYTES, NARROW_ROWS = 512, 256  # of rows of B that are near each other anyway
 SET_BYTES = 4096  # rows that lie a multiple of this apart push each other out of the caches
 SHORT_K = 512  # rows of A that follow each other closely enough for high tiles
@@ -75,6 +76,7 @@ class ProductTiles:
         block_columns: columns of a block, a multiple of `columns`; 0 is all of them.
         pack: where panels of B are made: "" (nowhere), "first" (all, before the product) or
             "panel" (where they are used: a block of columns, or each by itself).
+        along_rows: whether tiles follow each other along rows of C, which short sums fill fast.
     """
 
     rows: int
@@ -83,6 +85,7 @@ class ProductTiles:
     block_rows: int
     block_columns: int
     pack: str
+    along_rows: bool = False
 
 
 def match_product(stage: StageState) -> Product | None:
@@ -145,28 +148,36 @@ def _strip(e: Expr) -> Expr:
 def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     """Tiles for the host's registers and caches."""
     M, N, K = p.m.extent, p.n.extent, p.k.extent
-    lanes = host().vector_bytes // 4
+    lanes, has_few = host().vector_bytes // 4, host().registers < MANY_REGISTERS
     groups = GROUPED_ROWS.get(p.group, M + 1) <= M
     rows, width = _register_tile(M, _ceildiv(N, lanes), K, groups)
     columns = width * lanes
     is_converted = not groups and _is_converted(p.b)
     size = 4 if is_converted else dtypes.size_bytes(p.b.dtype)
-    is_far = size * K * N > PACKED_BYTES and K > PACKED_K and columns < N  # one panel is as packed
+    is_short = has_few and not groups and K <= SHORT_SUM
+    is_long = size * K * N > PACKED_BYTES and (SHORT_PACKED_K if is_short else PACKED_K) < K
+    is_far = is_long and columns < N  # one panel is as packed
     packs = groups or ((is_far or is_converted) and _packed_rows(N * size) <= M)
-    is_long = not groups and host().registers < MANY_REGISTERS and (packs or M < MANY_ROWS)
-    k_bytes = GROUPED_K_BYTES if groups else LONG_K_BYTES if is_long else BLOCK_K_BYTES
+    is_visited = has_few and not groups and (packs or M < MANY_ROWS)
+    k_bytes = GROUPED_K_BYTES if groups else LONG_K_BYTES if is_visited else BLOCK_K_BYTES
     block_k = _even_k(K, k_bytes // size)
-    is_copied = groups or _is_converted(p.a)
-    is_near = M * block_k * size < NEAR_BYTES and not is_copied
+    along_rows = is_short and packs
+    is_near = M * block_k * size < NEAR_BYTES and not (groups or _is_converted(p.a))
     by_columns = (is_near or M < MANY_ROWS * 4) and 4 * columns * thread_count() <= N
-    block_rows = 0 if by_columns else _block(M, rows, LONG_ROWS if is_long else BLOCK_ROWS)
+    by_columns = by_columns and not along_rows
+    block_rows = 0 if by_columns else _block(M, rows, LONG_ROWS if is_visited else BLOCK_ROWS)
     block_columns = 0
     if by_columns:
         block_columns = _block(N, columns, 4 * columns)
     elif is_fused:
         block_columns = max(BLOCK_BYTES // (4 * max(block_rows, 1)) // columns, 1) * columns
+    if along_rows:
+        held = max(BLOCK_BYTES // (size * K) // columns, 1) * columns  # of B, in the second cache
+        block_columns = min(block_columns or held, held)
+        if block_columns >= N and not p.rest and not is_fused:
+            block_columns = 0
     pack = ("panel" if by_columns or p.rest else "first") if packs else ""
-    return ProductTiles(rows, columns, block_k, block_rows, block_columns, pack)
+    return ProductTiles(rows, columns, block_k, block_rows, block_columns, pack, along_rows)
 
 
 def _packed_rows(row_bytes: int) -> int:
@@ -262,7 +273,7 @@ def tile_product(s: Schedule, name: str, tiles: ProductTiles | None = None) -> s
         inner_m, inner_n = p.m, p.n
     panel, block_k = _inner_loops(s, name, p, tiles, inner_m, inner_n)
     if tiles.pack:
-        by_block = tiles.block_columns > 0 and not p.rest
+        by_block = tiles.block_columns > 0
         _pack(s, name, p, tiles, (target, block) if by_block else (stage, panel), by_block)
     if _copies_rows(p, tiles):
         _copy_rows(s, name, p, block_k)
@@ -277,7 +288,7 @@ def _inner_loops(
     panel, n_inner = stage.split(n, factor=tiles.columns)
     m_outer, m_inner = stage.split(m, factor=tiles.rows)
     order, chunk = [panel, m_outer], p.k
-    if p.group > 1 and tiles.pack == "first":  # short sums: rows of C are best stored in a run
+    if tiles.along_rows or (p.group > 1 and tiles.pack == "first"):
         order.reverse()
     if tiles.block_k < p.k.extent or _copies_rows(p, tiles):
         k_outer, chunk = stage.split(p.k, factor=tiles.block_k)
