@@ -78,6 +78,12 @@ def first_lanes(count: int, width: int) -> Val:
     return Val(f"<{bits}>", "i1", width)
 
 
+def count_first(mask: Val) -> int:
+    """How many lanes a mask of `first_lanes` sets; 0 for other masks."""
+    bits = [bit.strip(" <>") == "i1 true" for bit in mask.ref.split(",")]
+    return sum(bits) if mask == first_lanes(sum(bits), mask.lanes) else 0
+
+
 _FRESH = ("call", "phi")  # may depend on more than their operands
 
 
@@ -354,6 +360,18 @@ class Builder:
         """Lanes side by side, those of `mask`; the hint is for a store without one."""
         if mask is None:
             self.emit(f"store {value.typed}, ptr {pointer}, align {align}{hint}")
+            return
+        count = 0 if self.module.processor.has_masks else count_first(mask)
+        if count:  # in pieces
+            start = 0
+            while start < count:
+                size = 1 << ((count - start).bit_length() - 1)
+                part = self.lane(value, start) if size == 1 else value
+                if size > 1:
+                    part = self.shuffle(value, list(range(start, start + size)))
+                at = self.op(f"getelementptr {value.elem}, ptr {pointer}, i64 {start}", "ptr").ref
+                self.store(at, part, align)
+                start += size
             return
         name = f"llvm.masked.store.{suffix(value)}.p0"
         mask = self.splat(mask, value.lanes)

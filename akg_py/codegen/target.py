@@ -27,6 +27,7 @@ class Processor:
     has_vnni: bool = False  # dots of four uint8 and int8 on vectors of every width
     has_bf16: bool = False  # dots of two bfloat16, which take denormals as zero
     pair_lanes: tuple[int, ...] = ()  # widths in int32 with an instruction for dots of two int16
+    has_masks: bool = True  # stores of some lanes cost no more than of all
     cache_bytes: int = 32 << 20  # of the last level
     has_fast_gather: bool = True  # faster than a load for each lane
 
@@ -58,6 +59,7 @@ def host() -> Processor:
         has_vnni=has_vnni,
         has_bf16=has_bf16,
         pair_lanes=tuple(n for name, n in widths.items() if found.get(name)),
+        has_masks=wide == 64,
         cache_bytes=data_cache_bytes(3),
         has_fast_gather=wide > 16 and not llvm.get_host_cpu_name().startswith("znver"),
     )

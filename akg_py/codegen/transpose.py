@@ -146,6 +146,9 @@ class _Tiles:
         self.lanes = lanes
         self.nest = nest
         self.width = lanes.lane_count(nest.lane)
+        line = LINE_BYTES // self._size()
+        if self._limit(nest.lane) >= 2 * line and self._has_aligned_rows():
+            self.width = max(self.width, line)  # a line is written at once
         self.height = min(lanes.lane_count(nest.row), self.width, MAX_ROWS)
         self.rows = lanes.extent_value(nest.row)
         self.columns = lanes.extent_value(nest.lane)
@@ -197,13 +200,18 @@ class _Tiles:
     def _limit(self, f: For) -> int:
         return self.lanes.constant_extent(f) or f.var.hi + 1
 
+    def _has_aligned_rows(self) -> bool:
+        """Whether all rows of what is written start at the same place in a cache line."""
+        store = self.nest.stores[0]
+        pitch = stride_along(store.buffers[0], store.indices, self.nest.row.var)
+        return pitch is not None and pitch * self._size() % LINE_BYTES == 0
+
     def _shift(self) -> Val | None:
         """How many lanes the tiles start before column 0, so that others start at whole vectors."""
         store, size = self.nest.stores[0], self._size()
-        pitch = stride_along(store.buffers[0], store.indices, self.nest.row.var)
         if self._limit(self.nest.lane) < ALIGNED_VECTORS * self.width:
             return None
-        if pitch is None or pitch * size % LINE_BYTES or self.width * size > LINE_BYTES:
+        if not self._has_aligned_rows() or self.width * size > LINE_BYTES:
             return None
         lanes, b = self.lanes, self.lanes.b
         with lanes.bound(self.nest.row.var, Linear()), lanes.bound(self.nest.lane.var, Linear()):

@@ -24,6 +24,8 @@ from akg_py.te.tensor import IterVar, Tensor
 BLOCK_BYTES = 256 << 10  # of the padded image behind the rows that are computed together
 PART_BYTES = 16 << 10  # the same where a task takes few channels
 WAY_BYTES, WAYS = 4096, 8  # of the first cache
+RUN_COST = 12  # products that take as long as storing a run of a channel's pixels
+EMBEDDED_BYTES = 64  # width of the vectors whose instructions broadcast an operand from memory
 TASKS = 4  # blocks of rows from which on they are dealt to threads; else channels are dealt too
 SHARED = 8  # output channels of one input from which on they fill lanes
 
@@ -191,11 +193,23 @@ class _Channels(_Tiles):
             if rows * columns <= min(pixels, (self.registers - 2 - v) // v)
         ]
 
+        terms = math.prod(a.extent for a in self.c.stage.op.reduce_axis)
+
+        def piece(pixels: int, deep: int, rows: int) -> int:
+            """Time of a tile: half of its products' cycles, by the term of the sum."""
+            if host().vector_bytes == EMBEDDED_BYTES:
+                return max(deep * pixels, 6) + deep
+            runs = (
+                0 if self.c.channel_is_last else (pixels // rows // 4 + pixels // rows % 4) * rows
+            )
+            stored = RUN_COST * runs * deep * self.lanes
+            return max(deep * pixels, deep + pixels, 8) + stored // terms
+
         def cycles(tile: tuple[int, int, int]) -> int:
             rows, columns, v = tile
             vectors = -(-self.c.group // self.lanes)
             return sum(
-                n * m * (max(deep * rows * width, 6) + deep)
+                n * m * piece(rows * width, deep, rows)
                 for width, n in _parts(self.width, columns).items()
                 for deep, m in _parts(vectors, v).items()
             ) * (self.height // rows)
