@@ -3,8 +3,8 @@
     python -m tests.benchmarks.cpu [--class NAME ...] [--seconds S] [--match TEXT] [--write]
 
 Without --class every class runs, each in a process of its own. --write puts the tables into
-results/cpu_<class>.md. The peers come with `pip install akg_py[bench]`; a missing one is said so.
-The command restarts itself without the OPENBLAS_* variables that pin a slow kernel.
+results/cpu_<class>.md, or into results/avx2 where vectors have 256 bits. The peers come with
+`pip install akg_py[bench]`; a missing one is said so. The command restarts itself without the OPENBLAS_* variables that pin a slow kernel.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1.2, help="per case and thread count")
     parser.add_argument("--match", default="", help="only cases whose label contains this")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--write", action="store_true", help="write results/cpu_<class>.md")
+    parser.add_argument("--write", action="store_true", help="write the tables into results/")
     given = parser.parse_args()
     if given.write and given.match:
         parser.error("--write takes whole classes, not --match")

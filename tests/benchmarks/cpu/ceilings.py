@@ -6,6 +6,7 @@ The other classes' profiles compare with these.
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -13,13 +14,14 @@ import numpy as np
 
 from akg_py import te
 from akg_py.codegen import objects
+from akg_py.codegen.target import host
 from akg_py.codegen.threads import threads
 from tests.benchmarks.cpu.harness import OURS, ours
 from tests.benchmarks.cpu.peers import copies
 from tests.benchmarks.cpu.report import Figure
 
 TITLE = "ceilings of one core"
-LANES, CHAINS, STEPS = 16, 12, 1 << 20
+LANES, CHAINS, STEPS = host().vector_bytes // 4, 12, 1 << 20
 SIZES = {"L2": 384 << 10, "L3": 6 << 20, "memory": 96 << 20}  # bytes of an array
 LEAST_SECONDS, ROUNDS = 2e-3, 15
 
@@ -79,6 +81,24 @@ def smallest(run: Callable[[], object]) -> float:
     return best
 
 
+def by_two(make: Callable[[], Callable[[], object]]) -> float:
+    """How many times as fast two threads do twice the work."""
+    runs = [make(), make()]
+    alone, both = [], []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        runs[0]()
+        alone.append(time.perf_counter() - start)
+        hands = [threading.Thread(target=run) for run in runs]
+        start = time.perf_counter()
+        for hand in hands:
+            hand.start()
+        for hand in hands:
+            hand.join()
+        both.append(time.perf_counter() - start)
+    return 2 * min(alone) / min(both)
+
+
 def first_touch(count: int) -> float:
     """CPU seconds to write `count` fresh bytes, without the time to write them again."""
     best = float("inf")
@@ -105,10 +125,12 @@ def figures() -> Iterator[Figure]:
     with threads(1):
         work = 2e-9 * STEPS * CHAINS * LANES
         yield Figure("fp32 multiply-adds", work / smallest(multiply_adds()), "GF/s")
+        yield Figure("  speed-up by a second thread", by_two(multiply_adds), "")
         for level, count in SIZES.items():
             for candidate in copies(count):
                 rate = 2e-9 * count / smallest(candidate.run)
                 yield Figure(f"{candidate.name}, {level}, read + write", rate, "GB/s")
             yield Figure(f"read (our sum), {level}", 1e-9 * count / smallest(total(count)), "GB/s")
         size = SIZES["memory"]
+        yield Figure("  speed-up by a second thread", by_two(lambda: total(size)), "")
         yield Figure("first touch of memory", first_touch(size) * 1e3 / (size >> 20), "ms / MB")

@@ -1,4 +1,8 @@
-"""Prints rows as they come, judges the bars, and writes the tables to results/cpu_<class>.md."""
+"""Prints rows as they come, judges the bars, and writes the tables to results/cpu_<class>.md.
+
+Tables of processors with shorter vectors than those of AVX-512 go to folders of their own, avx2
+and sse; what holds the rest was studied on the first kind only.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from akg_py.codegen.target import host
 from tests.benchmarks.cpu.harness import OURS, Bar, Row, blas_line
 
 RESULTS = Path(__file__).resolve().parents[3] / "results"
@@ -78,7 +83,9 @@ class Report:
         print("\n".join(self.verdicts), flush=True)
         print(self._load(), flush=True)
         if write:
-            (RESULTS / f"cpu_{self.name}.md").write_text(self._page())
+            folder = _folder()
+            folder.mkdir(exist_ok=True)
+            (folder / f"cpu_{self.name}.md").write_text(self._page())
 
     def _load(self) -> str:
         wall = time.perf_counter() - self._start[0]
@@ -121,7 +128,14 @@ class Report:
         return "\n".join([*lines, *self._ending(), ""])
 
     def _ending(self) -> list[str]:
-        return ["", "## What holds the rest", "", self.profile.strip()] if self.profile else []
+        if not self.profile or _folder() != RESULTS:
+            return []
+        return ["", "## What holds the rest", "", self.profile.strip()]
+
+
+def _folder() -> Path:
+    """Where tables of this machine go."""
+    return {64: RESULTS, 32: RESULTS / "avx2"}.get(host().vector_bytes, RESULTS / "sse")
 
 
 def _peers(rows: Sequence[Row]) -> list[str]:
