@@ -4,7 +4,8 @@
 
 Without --class every class runs, each in a process of its own. --write puts the tables into
 results/cpu_<class>.md, or into results/avx2 where vectors have 256 bits. The peers come with
-`pip install akg_py[bench]`; a missing one is said so. The command restarts itself without the OPENBLAS_* variables that pin a slow kernel.
+`pip install akg_py[bench]`; a missing one is said so. The command restarts itself without the
+OPENBLAS_* variables that pin a slow kernel.
 """
 
 from __future__ import annotations
