@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 
 from akg_py.errors import UnsupportedError
@@ -36,7 +35,9 @@ def find_target(target: str | Target) -> Target:
         return target
     if target in TARGETS:
         return TARGETS[target]
-    near = difflib.get_close_matches(str(target), TARGETS, n=1)
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(target), TARGETS, n=1)
     raise UnsupportedError(
         f"unknown target {target!r}",
         hint=(f"did you mean {near[0]}? " if near else "") + f"targets: {', '.join(TARGETS)}",

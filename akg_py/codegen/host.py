@@ -21,12 +21,12 @@ from akg_py.codegen.allocator import ALIGN
 from akg_py.codegen.arguments import Signature
 from akg_py.codegen.code import Code
 from akg_py.codegen.target import Processor
-from akg_py.cost_types import Cost
 from akg_py.ir.expr import Const
 from akg_py.ir.stmt import Alloc, Buffer, For, Func, If, Intrinsic, Seq, Stmt
 
 if TYPE_CHECKING:
     from akg_py.codegen.emitter import Emitted
+    from akg_py.cost_types import Cost
 
 _BATCHES = 7
 _BRIEF = 4096  # element operations: a few microseconds, less than taking the GIL back may cost
@@ -180,6 +180,8 @@ class CpuKernel:
         Returns:
             The best of seven batches, with the best and the median as the interval.
         """
+        from akg_py.cost_types import Cost
+
         bound = self.bind(*arrays)
         bound()
         start = time.perf_counter()

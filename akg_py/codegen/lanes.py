@@ -28,7 +28,7 @@ from akg_py.ir.stmt import Alloc, Buffer, For, Stmt, Store, sub_stmts, walk_stmt
 WIDE = 4  # vectors that a loop over lanes around another loop takes at once
 TILE_CELLS = 8  # accumulators from which on a loop has no registers left for more of them;
 FULL_CELLS = 16  # from which on the loop's own instructions don't matter beside theirs
-UNROLLED = 4  # copies of the body of a loop with fewer
+UNROLLED = 4  # copies of the body of an innermost loop with fewer
 
 
 class Lanes(Values):
@@ -135,7 +135,7 @@ class Lanes(Values):
         self.b.branch(more, head, done)
         cells = sum(len(t.cells) for t in self.registers.values())
         if not unrolls or cells >= TILE_CELLS:
-            copies = UNROLLED if unrolls and cells < FULL_CELLS else 1
+            copies = UNROLLED if unrolls and cells < FULL_CELLS and latch is head else 1
             self.b.at.end += f", !llvm.loop {self.b.module.unrolled(copies)}"
         self.b.at = done
         for buffer, _ in held:

@@ -1,5 +1,9 @@
 """The operator library: functions on te tensors, and the same by name for text and tuning."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from akg_py.ops.conv import conv2d, depthwise_conv2d
 from akg_py.ops.elementwise import (
     add,
@@ -31,7 +35,9 @@ from akg_py.ops.registry import (
     register,
     shape,
 )
-from akg_py.ops.workload import Workload, canonical_text
+
+if TYPE_CHECKING:
+    from akg_py.ops.workload import Workload, canonical_text
 
 __all__ = [
     "Attribute",
@@ -69,3 +75,11 @@ __all__ = [
     "softmax",
     "swiglu",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Workload", "canonical_text"):  # building a kernel needs neither
+        from akg_py.ops import workload
+
+        return getattr(workload, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,6 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from akg_py import dtypes
@@ -58,6 +57,8 @@ class Attribute:
                 try:
                     return dtypes.check_dtype(value)
                 except ExpressionError as error:
+                    from difflib import get_close_matches
+
                     near = get_close_matches(str(value), dtypes.DTYPES, 2)
                     hint = f"did you mean {' or '.join(near)}?" if near else error.hint
                     raise ExpressionError(error.message, hint=hint) from None
@@ -182,6 +183,8 @@ class Operator:
         known = {a.name: a for a in self.attributes}
         for name in given:
             if name not in known:
+                from difflib import get_close_matches
+
                 near = get_close_matches(name, known, 2)
                 raise ExpressionError(
                     f"{self.name} has no attribute {name}",
@@ -288,6 +291,8 @@ def get(name: str) -> Operator:
         ExpressionError: there is none; the hint names the nearest.
     """
     if name not in _OPERATORS:
+        from difflib import get_close_matches
+
         near = get_close_matches(name, _OPERATORS, 3, 0.5)
         hint = (
             f"did you mean {' or '.join(near)}?"
