@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import akg_py as akg
 from akg_py import ops, te
 from akg_py.autoschedule import ProductTiles, tile_product
+from akg_py.autoschedule.cpu import contraction
+from akg_py.codegen.target import host
 from akg_py.codegen.threads import threads
 from tests.comparison import assert_exact, small_integers
 
@@ -142,3 +146,51 @@ def test_what_is_no_product_stays() -> None:
     s = te.create_schedule(rows.op)
     assert tile_product(s, "rows") == set()
     assert len(s.trace) == 0
+
+
+@pytest.fixture(params=[(16, 16), (16, 32), (32, 64)], ids=["sse", "avx2", "avx512"])
+def tiles_for(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles for another processor, which run on this one."""
+    registers, width = request.param
+    other = replace(host(), registers=registers, vector_bytes=width)
+    monkeypatch.setattr(contraction, "host", lambda: other)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(50, 600, 64), (300, 257, 128), (2, 1024, 90), (20, 1024, 90), (300, 130, 200), (9, 40, 2500)],
+    ids=str,
+)
+@pytest.mark.parametrize("batch", [0, 2])
+@pytest.mark.usefixtures("tiles_for")
+def test_tiles_for_other_processors(shape: tuple[int, int, int], batch: int) -> None:
+    M, N, K = shape
+    A = te.placeholder((batch, M, K) if batch else (M, K), name="A")
+    B = te.placeholder((batch, K, N) if batch else (K, N), name="B")
+    run(ops.batch_matmul(A, B) if batch else ops.matmul(A, B), [A, B])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("shape", [(1, 20, 13, 7), (3, 64, 16, 32), (2, 1, 9, 9), (1, 130, 8, 8)])
+@pytest.mark.parametrize("joins", [False, True])
+@pytest.mark.usefixtures("tiles_for")
+def test_convolutions_of_single_pixels(
+    shape: tuple[int, int, int, int], dtype: str, joins: bool
+) -> None:
+    X = te.placeholder(shape, dtype, name="X")
+    W = te.placeholder((34, shape[1], 1, 1), dtype, name="W")
+    wide = "int32" if dtype == "int8" else "float32"
+    out = ops.conv2d(X, W, out_dtype=wide)
+    if joins:
+        C = out
+        out = te.compute(C.shape, lambda *at: te.maximum(C[at] * 2, 1), name="D")
+    run(out, [X, W])
+
+
+@pytest.mark.usefixtures("tiles_for")
+def test_steps_and_rims_are_no_products() -> None:
+    X, W = te.placeholder((1, 8, 12, 12), name="X"), te.placeholder((16, 8, 1, 1), name="W")
+    run(ops.conv2d(X, W, stride=2), [X, W])
+    run(ops.conv2d(X, W, padding=1), [X, W])
+    V = te.placeholder((16, 4, 1, 1), name="V")
+    run(ops.conv2d(X, V, groups=2), [X, V])

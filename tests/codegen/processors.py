@@ -18,12 +18,13 @@ from tests.codegen.funcs import assert_same, random_array
 
 AVX2 = replace(
     host(), name="haswell", features="", vector_bytes=32, registers=16, has_fma=True, has_half=True,
-    has_scale=False, has_vnni=False, has_bf16=False, pair_lanes=(4, 8), has_fast_gather=True,
+    has_scale=False, has_vnni=False, has_bf16=False, pair_lanes=(4, 8), has_masks=False,
+    has_fast_gather=True,
 )  # fmt: skip
 SSE = replace(
     host(), name="x86-64", features="", vector_bytes=16, registers=16, has_fma=False,
     has_half=False, has_scale=False, has_vnni=False, has_bf16=False, pair_lanes=(4,),
-    has_fast_gather=False,
+    has_masks=False, has_fast_gather=False,
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from akg_py import dtypes
 from akg_py.codegen.target import GROUPS, host
 from akg_py.codegen.threads import thread_count
-from akg_py.ir.expr import Binary, Cast, Expr, Load, Reduce, loads
+from akg_py.ir.expr import Binary, Cast, Const, Expr, Load, Reduce, loads, substitute
 from akg_py.lowering.prepare import is_narrow
 from akg_py.te.schedule import Schedule, Stage
 from akg_py.te.stage import StageState
@@ -51,8 +51,10 @@ class Product:
     """C[.., m, .., n] = sum over k of A * B; `b` is the operand that n runs along.
 
     Attributes:
+        rest: further axes of C.
         group: neighbours along k that a dot instruction takes; 1 if there is none.
         k_first: whether neighbours along k do not lie next to each other in A.
+        lines: an axis in front of n that is one axis with it, in B and in C; or None.
     """
 
     a: Tensor
@@ -63,6 +65,12 @@ class Product:
     rest: tuple[IterVar, ...]
     group: int
     k_first: bool
+    lines: IterVar | None = None
+
+    @property
+    def columns(self) -> int:
+        """Extent of n, with its lines."""
+        return self.n.extent * (self.lines.extent if self.lines is not None else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +99,8 @@ class ProductTiles:
 def match_product(stage: StageState) -> Product | None:
     """The product that a stage at the root computes, if it is one over a single axis."""
     op = stage.op
-    if len(op.body) != 1 or len(op.reduce_axis) != 1 or not op.axis or stage.attach is not None:
+    sums = [a for a in op.reduce_axis if a.extent != 1]
+    if len(op.body) != 1 or len(sums) != 1 or not op.axis or stage.attach is not None:
         return None
     if not all(a.extent for a in (*op.axis, *op.reduce_axis)):
         return None
@@ -104,7 +113,10 @@ def match_product(stage: StageState) -> Product | None:
     left, right = _strip(product.a), _strip(product.b)
     if not (isinstance(left, Load) and isinstance(right, Load)) or left.source is right.source:
         return None
-    n, k = op.axis[-1], op.reduce_axis[0]
+    if len(sums) < len(op.reduce_axis):
+        plain = left is product.a and right is product.b
+        return _match_pixels(stage, left, right, sums[0]) if plain else None
+    n, k = op.axis[-1], sums[0]
     if n in left.indices:
         left, right = right, left
     if n in left.indices or any(
@@ -121,6 +133,26 @@ def match_product(stage: StageState) -> Product | None:
     a, b = left.source, right.source
     assert isinstance(a, Tensor) and isinstance(b, Tensor)
     return Product(a, b, m, n, k, rest, _group(e), left.indices[-1] is not k)
+
+
+def _match_pixels(stage: StageState, left: Load, right: Load, k: IterVar) -> Product | None:
+    """A convolution of single pixels with short sums, channels first: pixels are columns.
+
+    With more registers, and with long sums, the tiles of other convolutions are as fast.
+    """
+    if host().registers >= MANY_REGISTERS or k.extent > SHORT_SUM or len(stage.op.axis) < 3:
+        return None
+    *others, m, y, x = stage.op.axis
+    only: dict[Expr, Expr] = {a: Const(0, a.dtype) for a in stage.op.reduce_axis if a is not k}
+    for weight, image in ((left, right), (right, left)):
+        w, i = (tuple(substitute(n, only) for n in load.indices) for load in (weight, image))
+        assert isinstance(weight.source, Tensor) and isinstance(image.source, Tensor)
+        is_whole = image.source.shape[-2:] == (y.extent, x.extent)
+        if is_whole and m.extent > 1 and i == (*others, k, y, x) and w[:2] == (m, k):
+            if all(isinstance(n, Const) for n in w[2:]):
+                rest = tuple(others)
+                return Product(weight.source, image.source, m, x, k, rest, 1, False, lines=y)
+    return None
 
 
 def _group(e: Reduce) -> int:
@@ -147,7 +179,7 @@ def _strip(e: Expr) -> Expr:
 
 def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     """Tiles for the host's registers and caches."""
-    M, N, K = p.m.extent, p.n.extent, p.k.extent
+    M, N, K = p.m.extent, p.columns, p.k.extent
     lanes, has_few = host().vector_bytes // 4, host().registers < MANY_REGISTERS
     groups = GROUPED_ROWS.get(p.group, M + 1) <= M
     rows, width = _register_tile(M, _ceildiv(N, lanes), K, groups)
@@ -155,29 +187,45 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     is_converted = not groups and _is_converted(p.b)
     size = 4 if is_converted else dtypes.size_bytes(p.b.dtype)
     is_short = has_few and not groups and K <= SHORT_SUM
-    is_long = size * K * N > PACKED_BYTES and (SHORT_PACKED_K if is_short else PACKED_K) < K
-    is_far = is_long and columns < N  # one panel is as packed
+    is_deep = (SHORT_PACKED_K if is_short else PACKED_K) < K and size * K * N > PACKED_BYTES
+    is_far = is_deep and columns < N and p.lines is None  # one panel is as packed
     packs = groups or ((is_far or is_converted) and _packed_rows(N * size) <= M)
+    if is_short and (packs or p.lines is not None):
+        return _tiles_along_rows(p, is_fused, rows, columns, size, packs)
     is_visited = has_few and not groups and (packs or M < MANY_ROWS)
     k_bytes = GROUPED_K_BYTES if groups else LONG_K_BYTES if is_visited else BLOCK_K_BYTES
     block_k = _even_k(K, k_bytes // size)
-    along_rows = is_short and packs
     is_near = M * block_k * size < NEAR_BYTES and not (groups or _is_converted(p.a))
     by_columns = (is_near or M < MANY_ROWS * 4) and 4 * columns * thread_count() <= N
-    by_columns = by_columns and not along_rows
     block_rows = 0 if by_columns else _block(M, rows, LONG_ROWS if is_visited else BLOCK_ROWS)
     block_columns = 0
     if by_columns:
         block_columns = _block(N, columns, 4 * columns)
     elif is_fused:
         block_columns = max(BLOCK_BYTES // (4 * max(block_rows, 1)) // columns, 1) * columns
-    if along_rows:
-        held = max(BLOCK_BYTES // (size * K) // columns, 1) * columns  # of B, in the second cache
-        block_columns = min(block_columns or held, held)
-        if block_columns >= N and not p.rest and not is_fused:
-            block_columns = 0
     pack = ("panel" if by_columns or p.rest else "first") if packs else ""
-    return ProductTiles(rows, columns, block_k, block_rows, block_columns, pack, along_rows)
+    return ProductTiles(rows, columns, block_k, block_rows, block_columns, pack)
+
+
+def _tiles_along_rows(
+    p: Product, is_fused: bool, rows: int, columns: int, size: int, packs: bool
+) -> ProductTiles:
+    """Tiles of a short sum, between blocks of B that the second cache holds.
+
+    Args:
+        size: bytes of an element of B.
+    """
+    M, N, K = p.m.extent, p.columns, p.k.extent
+    block_rows = _block(M, rows, LONG_ROWS) if packs else 0
+    share = BLOCK_BYTES if packs else BLOCK_BYTES // 4  # not packed, it meets itself in the cache
+    held = share // (size * K)
+    if is_fused:
+        held = min(held, BLOCK_BYTES // (4 * (block_rows or M)))
+    block_columns = max(held // columns, 1) * columns
+    if block_columns >= N and not p.rest and not is_fused:
+        block_columns = 0
+    pack = ("panel" if p.rest else "first") if packs else ""
+    return ProductTiles(rows, columns, K, block_rows, block_columns, pack, along_rows=True)
 
 
 def _packed_rows(row_bytes: int) -> int:
@@ -255,6 +303,8 @@ def tile_product(s: Schedule, name: str, tiles: ProductTiles | None = None) -> s
     same = dict(zip(stage.op.axis, target.op.axis, strict=True))  # axes of the consumer
     outer = [same[a] for a in p.rest]
     inner_m, inner_n = same[p.m], same[p.n]
+    if p.lines is not None:
+        inner_n = target.fuse(same[p.lines], inner_n)
     if tiles.block_rows and (tiles.block_rows < p.m.extent or out != name):
         block, inner_m = target.split(inner_m, factor=tiles.block_rows)
         outer.append(block)
@@ -270,7 +320,7 @@ def tile_product(s: Schedule, name: str, tiles: ProductTiles | None = None) -> s
             stage.compute_at(target, block)
     if out != name:
         target.vectorize(inner_n)
-        inner_m, inner_n = p.m, p.n
+        inner_m, inner_n = p.m, p.n if p.lines is None else stage.fuse(p.lines, p.n)
     panel, block_k = _inner_loops(s, name, p, tiles, inner_m, inner_n)
     if tiles.pack:
         by_block = tiles.block_columns > 0
@@ -293,6 +343,7 @@ def _inner_loops(
     if tiles.block_k < p.k.extent or _copies_rows(p, tiles):
         k_outer, chunk = stage.split(p.k, factor=tiles.block_k)
         order.insert(0, k_outer)
+    order += [a for a in stage.op.reduce_axis if a is not p.k]
     if tiles.pack and p.group > 1:
         chunk, element = stage.split(chunk, factor=p.group)
         stage.reorder(*order, chunk, m_inner, n_inner, element)

@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass
 
 from akg_py import dtypes
+from akg_py.autoschedule.cpu.contraction import match_product
 from akg_py.autoschedule.cpu.windows import Convolution, find_convolution
 from akg_py.codegen.target import host
 from akg_py.ir.expr import loads
@@ -48,9 +49,13 @@ class ConvolutionTiles:
 
 
 def schedule_convolutions(s: Schedule) -> None:
-    """Place every convolution of an untouched schedule with what is computed of its elements."""
+    """Place convolutions of an untouched schedule with what is computed of their elements.
+
+    Those that are products of matrices are left to `contraction`.
+    """
     for name in [stage.name for stage in s.stages]:
-        tile_convolution(s, name)
+        if match_product(s.state.stage(name)) is None:
+            tile_convolution(s, name)
 
 
 def tile_convolution(s: Schedule, name: str, tiles: ConvolutionTiles | None = None) -> None:
