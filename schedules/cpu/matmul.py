@@ -11,7 +11,8 @@ SERVES = ("matmul", "batch_matmul")
 def matmul(s: te.Schedule, config: Any) -> None:
     """`tile_m` x `tile_n` accumulators around chunks of `block_k`; blocks go to the threads.
 
-    A block is `block_m` rows (`deal = "rows"`) or `block_n` columns (`deal = "columns"`). A final
+    A block is `block_m` rows (`deal = "rows"`) or `block_n` columns (`deal = "columns"`). Its tiles
+    follow each other along rows of the result (`order = "along"`) or down its columns. A final
     conversion joins the block of the product it converts.
     """
     out = s.outputs[0]
@@ -24,5 +25,6 @@ def matmul(s: te.Schedule, config: Any) -> None:
         block_rows=config.block_m if by_rows else 0,
         block_columns=config.block_n if not by_rows or product is not out else 0,
         pack="" if config.pack == "none" else config.pack,
+        along_rows=config.order == "along",
     )
     tile_product(s, s[product].name, tiles)
