@@ -160,6 +160,7 @@ class Builder:
         self.blocks: list[Block] = []
         self.entry = self.block("entry")
         self.allocas: list[str] = []
+        self.pieces: dict[str, int] = {}  # wide masks made of vectors: the lanes of these
         self.at = self.entry
 
     # ------------------------------------------------------------ structure
@@ -266,10 +267,14 @@ class Builder:
         x, y = self.join(x, y)
         if x.elem != y.elem:
             raise InternalError(f"{op} of {x.elem} and {y.elem}")
+        if size := self.pieces.get(x.ref) or self.pieces.get(y.ref):
+            return self._by_pieces(size, lambda a, b: self.bin(op, a, b), x, y)
         return self.op(f"{op} {x.type} {x.ref}, {y.ref}", x.elem, x.lanes)
 
     def compare(self, kind: str, x: Val, y: Val) -> Val:
         x, y = self.join(x, y)
+        if size := self._piece(x):
+            return self._by_pieces(size, lambda a, b: self.compare(kind, a, b), x, y)
         op = "fcmp" if x.elem in ("float", "double") else "icmp"
         return self.op(f"{op} {kind} {x.type} {x.ref}, {y.ref}", "i1", x.lanes)
 
@@ -278,7 +283,35 @@ class Builder:
             x, y = self.join(x, y)
         else:
             c, x, y = self.join(c, x, y)
+            if size := self.pieces.get(c.ref):
+                return self._by_pieces(size, self.select, c, x, y)
         return self.op(f"select {c.typed}, {x.typed}, {y.typed}", x.elem, x.lanes)
+
+    def _piece(self, x: Val) -> int:
+        """Lanes of a vector that `x` is compared by, if it is more than one; else 0.
+
+        Where the processor keeps masks in the lanes they belong to, LLVM packs one that is wider
+        than a vector into bytes, and takes it apart again.
+        """
+        processor = self.module.processor
+        size = processor.vector_bytes // ELEM_BYTES.get(x.elem, 8)
+        return 0 if processor.has_masks or x.lanes <= size or x.lanes % size else size
+
+    def _by_pieces(self, size: int, function: Callable[..., Val], *args: Val) -> Val:
+        """The function of vectors of `size` lanes, applied to those that `args` consist of.
+
+        A mask that comes from it is known to have been made so.
+        """
+        starts = range(0, args[0].lanes, size)
+        orders = [list(range(start, start + size)) for start in starts]
+        parts = [function(*(self.shuffle(a, order) for a in args)) for order in orders]
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2], strict=False)
+            odd = parts[-1:] if len(parts) % 2 else []
+            parts = [self.concatenate(a, b) for a, b in pairs] + odd
+        if parts[0].elem == "i1":
+            self.pieces[parts[0].ref] = size
+        return parts[0]
 
     def cast(self, op: str, x: Val, elem: str) -> Val:
         return (
