@@ -175,13 +175,17 @@ class Formula:
         )
 
     def scale(self, x: Val, n: Val, shifted: Val) -> Val:
-        """x * 2**n right into the denormals and infinity; n and shifted as from `nearest`."""
+        """x * 2**n right into the denormals and infinity; n and shifted as from `nearest`.
+
+        In two steps, of which the first one is exact and the second by 2**-half or 2**half.
+        """
         if self.b.module.processor.has_scale:
             return self._instruction("scalef", x, n)
-        whole = self.whole(shifted)
-        first = self.int("ashr", whole, 1)
-        x = self.mul(x, self.power_of_two(first))
-        return self.mul(x, self.power_of_two(self.int("sub", whole, first)))
+        half, bias, low = (self.format.bias + 1) // 2, self.format.bias, self.is_negative(n)
+        ints = [constant(bias + k, self.format.ints, n.lanes) for k in (half, -half)]
+        first = self.int("add", self.bits(shifted), self.b.select(low, *ints))
+        x = self.mul(x, self.number(self.int("shl", first, self.format.fraction)))
+        return self.mul(x, self.pick(low, self.num(2.0**-half, n), 2.0**half))
 
     def binary_parts(self, x: Val) -> tuple[Val, Val]:
         """e and m with x = 2**e m and 3/4 <= m < 3/2, for positive finite x.

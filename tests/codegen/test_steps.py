@@ -1,4 +1,4 @@
-"""Loads and stores at known steps over the lanes, and gathered ones, on every processor."""
+"""Loads, stores, tails and masks over the lanes, on every processor."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from akg_py import build, te
 from akg_py.codegen.emitter import emit_func
 from akg_py.codegen.host import CpuKernel
 from akg_py.codegen.target import Processor
-from akg_py.ir.expr import Expr, Select, bounds, const
-from akg_py.ir.stmt import Func, If
+from akg_py.ir.expr import Expr, Select, binary, bounds, const, logical, minimum
+from akg_py.ir.stmt import Func, If, Store
 from tests.codegen.funcs import at, axis, buffer, func, loop, put
 from tests.codegen.processors import available, check_on
 
@@ -211,3 +211,54 @@ def test_completed_channels(channels: int) -> None:
     image = rng.standard_normal((2, channels, 40, 30)).astype(np.float32)
     got = run((2, 40, 30, channels), lambda t, n, y, x, c: t[0][n, c, y, x], image)
     np.testing.assert_array_equal(got, image.transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize("processor", available())
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "float64"])
+def test_tails_of_every_length(dtype: str, processor: Processor) -> None:
+    for n in range(1, 36):
+        i = axis("i", n)
+        A, B = buffer("A", (n,), dtype), buffer("B", (n + 1,), dtype)  # one more, to stay as it is
+        check_on(processor, func([A, B], [B], loop(i, n, put(B, (i,), at(A, i)), "vector")))
+
+
+@pytest.mark.parametrize("processor", available())
+@pytest.mark.parametrize("n", [5, 24, 61, 72, 100])
+@pytest.mark.parametrize("tile", [16, 24, 20, 64])
+def test_pieces_of_rows(tile: int, n: int, processor: Processor) -> None:
+    rows, pieces = 7, -(-n // tile)
+    A, B = buffer("A", (rows, n)), buffer("B", (pieces, rows, tile))
+    for more in (0, 1):  # pieces that have nothing to do
+        p, r, i = axis("p", pieces + more), axis("r", rows), axis("i", tile)
+        column = p * tile + i
+        body = loop(i, minimum(tile, n - p * tile), put(B, (p, r, i), at(A, r, column)), "vector")
+        nest = loop(r, rows, loop(p, pieces + more, body))
+        check_on(processor, func([A, B], [B], nest))
+
+
+@pytest.mark.parametrize("processor", available())
+@pytest.mark.parametrize("columns", [8, 64, 70, 256])
+def test_choices_down_columns(columns: int, processor: Processor) -> None:
+    rows = 9
+    X, V, N = (
+        buffer("X", (rows, columns)),
+        buffer("V", (columns,)),
+        buffer("N", (columns,), "int32"),
+    )
+    j, r = axis("j", columns), axis("r", rows)
+    keeps = logical(
+        "||",
+        binary(">", at(V, j), at(X, r, j)),
+        logical("&&", binary("==", at(V, j), at(X, r, j)), binary("<", at(N, j), r)),
+    )
+    both = Store(
+        (V, N),
+        (j,),
+        (Select(keeps, at(V, j), at(X, r, j), "float32"), Select(keeps, at(N, j), r, "int32")),
+    )
+    nest = loop(j, columns, loop(r, rows, both), "vector")
+    rng = np.random.default_rng(0)
+    x = rng.integers(-2, 3, (rows, columns)).astype(np.float32)
+    x[rng.random(x.shape) < 0.1] = np.nan
+    v, n = np.full(columns, -np.inf, np.float32), np.full(columns, 1 << 30, np.int32)
+    check_on(processor, func([X, V, N], [V, N], nest), x, v, n)

@@ -165,6 +165,8 @@ def _group(e: Reduce) -> int:
     for side in (product.a, product.b):
         load = side.a if isinstance(side, Cast) else side
         size, total = GROUPS.get(load.dtype, (1, ""))
+        if load.dtype == "bfloat16" and not host().has_bf16:
+            size = 1  # one conversion in a copy costs less than taking words apart
         fits = isinstance(load, Load) and dtypes.accumulator(e.dtype) == total
         is_wide = side.dtype == total or (side is load and dtypes.is_float(e.dtype))
         sizes.add(size if fits and is_wide else 1)
