@@ -21,13 +21,15 @@ from akg_py.codegen.lanes import walk_values
 from akg_py.codegen.llvm import ELEM_BYTES, Val, constant, constant_lanes, first_lanes
 from akg_py.codegen.strides import stride_along
 from akg_py.codegen.values import stays_inside
-from akg_py.ir.expr import Expr, Var, bounds, free_vars, is_index, loads
+from akg_py.ir.expr import Call, Expr, Var, bounds, free_vars, is_index, loads
 from akg_py.ir.stmt import Alloc, Buffer, For, If, Intrinsic, Seq, Stmt, Store, buffer_of
 
 if TYPE_CHECKING:
     from akg_py.codegen.loops import Loops
 
 ACCUMULATORS = 4
+MANY_REGISTERS = 32  # with fewer, two accumulators do where a step needs registers itself,
+SHORT = 8  # or where there are no more than so many vectors
 
 
 @dataclass
@@ -189,11 +191,16 @@ class _Reduction:
     def __init__(self, loops: Loops, s: For, parts: list[_Part], width: int) -> None:
         self.loops, self.s, self.parts, self.width = loops, s, parts, width
         self.folds = [fold for part in parts for fold in part.folds]
+        values = [x for p in parts for e in p.expressions() for x in walk_values(e)]
+        extent = loops.constant_extent(s) or SHORT * width + 1
+        is_busy = any(isinstance(x, Call) for x in values) or extent <= SHORT * width
+        has_few = loops.processor.registers < MANY_REGISTERS and width > 1
+        self.most = ACCUMULATORS // 2 if has_few and is_busy else ACCUMULATORS
 
     def emit(self, extent: int) -> None:
         """For a known extent: whole blocks, the vectors that are left, then one masked vector."""
         width = self.width
-        count = max(1, min(ACCUMULATORS, extent // width))
+        count = max(1, min(self.most, extent // width))
         self._start(count, constant(extent, "i64"))
         whole = extent // (count * width) * count * width
         self.loops.counted(constant(whole, "i64"), count * width, self._block, [])
@@ -206,9 +213,9 @@ class _Reduction:
     def emit_open(self, total: Val) -> None:
         """For an extent that is only known when it runs."""
         b, width = self.loops.b, self.width
-        self._start(ACCUMULATORS, total)
-        many = b.bin("and", total, constant(-ACCUMULATORS * width, "i64"))
-        self.loops.counted(many, ACCUMULATORS * width, self._block, [])
+        self._start(self.most, total)
+        many = b.bin("and", total, constant(-self.most * width, "i64"))
+        self.loops.counted(many, self.most * width, self._block, [])
         rest = b.bin("sub", total, many)
 
         def tail(i: Linear) -> None:
