@@ -4,7 +4,7 @@ In: two loops `i`, `j` around stores that are contiguous in `j`, with loads that
 `i`. Out: tiles of a few rows `i` by one vector `j`. A tile's elements are loaded along `i` and
 transposed by shuffles; then each of its rows is an ordinary loop body over lanes, in which those
 loads find their vector. Tiles start at whole cache lines of what is written; those over an edge are
-masked.
+moved inside, where they store some elements again, or masked if that isn't possible.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class _Tiles:
     def emit(self) -> None:
         lanes = self.lanes
         shift = self._shift()
-        self.is_whole = shift is None and self._may_overlap()
+        self.is_whole = self._may_overlap()
         if shift is not None and self.width * self._size() == LINE_BYTES and len(self.targets) == 1:
             self.streaming = self.targets & lanes.streams.stores
             lanes.has_streamed = lanes.has_streamed or bool(self.streaming)
@@ -224,8 +224,7 @@ class _Tiles:
     def _tile(self, i: Linear, j: Linear) -> None:
         lanes, b = self.lanes, self.lanes.b
         if self.is_whole:
-            i, j = self._back(i, self.rows, self.height), self._back(j, self.columns, self.width)
-            self._rows(i, j, None, None)
+            self._whole_tile(self._inside(i, self.rows, self.height), j)
             return
         first, last = (
             lanes.materialise(j),
@@ -260,12 +259,34 @@ class _Tiles:
             for extent, size in ((self.rows, self.height), (self.columns, self.width))
         )
 
-    def _back(self, start: Linear, extent: Val, size: int) -> Linear:
-        """Where a tile starts so that it ends within a constant extent."""
-        if int(extent.ref) % size == 0:
-            return start
+    def _whole_tile(self, i: Linear, j: Linear) -> None:
+        """A tile without masks: at an edge it lies a bit further inside than `j` says."""
+        lanes, b = self.lanes, self.lanes.b
+        inside = self._inside(j, self.columns, self.width)
+        if not self.streaming:
+            self._rows(i, inside, None, None)
+            return
+        start = [lanes.materialise(x) for x in (j, inside)]
+        full, part, after = b.block("tile"), b.block("part"), b.block("after")
+        b.branch(b.compare("eq", *start), full, part)
+        b.at = full
+        lanes.streaming = self.streaming
+        self._rows(i, j, None, None)
+        lanes.streaming = frozenset()
+        b.jump(after)
+        b.at = part
+        self._rows(i, inside, None, None)
+        b.jump(after)
+        b.at = after
+
+    def _inside(self, start: Linear, extent: Val, size: int) -> Linear:
+        """Where a tile starts so that it lies within a constant extent."""
+        if start.terms and all(n > 0 for n in start.terms.values()):  # from 0 in steps of `size`
+            if int(extent.ref) % size == 0:
+                return start
         last = constant(int(extent.ref) - size, "i64")
-        return Linear({self.lanes.b.intrinsic("smin", self.lanes.materialise(start), last).ref: 1})
+        at = self.lanes.b.intrinsic("smin", self.lanes.materialise(start), last)
+        return Linear({self.lanes.b.intrinsic("smax", at, constant(0, "i64")).ref: 1})
 
     def _below(self, count: Val, width: int) -> Val:
         """The lanes less than `count`."""
