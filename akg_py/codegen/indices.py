@@ -171,7 +171,7 @@ class Indices(ABC):
         lo, hi = bounds(e)
         return lo >= -_INT32 and hi < _INT32
 
-    def uniform(self, x: Linear, elem: str = "i64", with_constant: bool = True) -> Val | None:
+    def uniform(self, x: Linear, elem: str = "i64") -> Val | None:
         """The part of `x` that all lanes share; None stands for zero."""
         total: Val | None = None
         for ref, coef in x.terms.items():
@@ -181,7 +181,7 @@ class Indices(ABC):
             total = term if total is None else self.b.bin("add nsw", total, term)
         if total is not None and elem != "i64":
             total = self.b.cast("trunc", total, elem)
-        if with_constant and x.const:
+        if x.const:
             addend = constant(x.const, elem)
             total = addend if total is None else self.b.bin("add", total, addend)
         return total

@@ -116,7 +116,7 @@ class Lanes(Values):
         before.end = f"br label %{head.label}"
         around = next(reversed(self.env.values()), Linear())
         for buffer, unrolled in held:
-            tile = Registers(buffer, unrolled, load)
+            tile = Registers(buffer, unrolled, load, len(self.counters))
             if start is not None and buffer in start.store.buffers:
                 tile.start_as(start, first, around)
             self.registers[id(buffer)] = tile
@@ -124,7 +124,9 @@ class Lanes(Values):
         i, following = self.b.name(), self.b.name()
         at = len(head.lines)
         self.multiples[i] = step
+        self.counters.append((i, before))
         body(Linear({i: 1}))
+        self.counters.pop()
         latch = self.b.at
         self.b.emit(f"{following} = add nuw nsw i64 {i}, {step}")
         head.lines.insert(

@@ -66,11 +66,13 @@ class Registers:
     Args:
         unrolled: loops that must unroll for the cells to have names.
         before: the block before the loop in which cells are loaded.
+        depth: how many loops are around that block.
     """
 
-    def __init__(self, buffer: Buffer, unrolled: set[Var], before: Block) -> None:
+    def __init__(self, buffer: Buffer, unrolled: set[Var], before: Block, depth: int) -> None:
         self.buffer = buffer
         self.unrolled = unrolled
+        self.depth = depth
         self.before: Block | None = before
         self.start: tuple[Block, Store] | None = None
         self.around = Linear()
@@ -95,8 +97,8 @@ class Registers:
         if cell is None:
             slot = values.b.slot(self.elem, lanes)
             cell = self.cells[key] = _Cell(slot, where, lanes, values.mask if lanes > 1 else None)
-            here, guarded = values.b.at, values.guarded
-            values.guarded = False
+            here, guarded, counters = values.b.at, values.guarded, values.counters
+            values.guarded, values.counters = False, counters[: self.depth]
             if self.before is not None:
                 values.b.at = self.before
                 values.b.hold(slot, values.read(self.buffer, where))
@@ -106,7 +108,7 @@ class Registers:
             if self.start is not None:
                 values.b.at, store = self.start
                 values.b.hold(slot, values.b.splat(values.stored_form(store, 0), lanes))
-            values.b.at, values.guarded = here, guarded
+            values.b.at, values.guarded, values.counters = here, guarded, counters
         return cell
 
     def read(self, values: Values, where: Linear) -> Val:

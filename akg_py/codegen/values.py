@@ -51,6 +51,7 @@ class Values(Indices):
         self.given: dict[int, Val] = {}  # values that stand for buffers
         self.streaming: frozenset[int] = frozenset()  # buffers whose stores go around the cache
         self.streams = Streams()
+        self.counters: list[tuple[str, Block]] = []  # of the loops around, and the blocks before
         self.ahead: dict[int, int] = {}  # buffers of which a later row is fetched: bytes to it
         self.tile: dict[int, list[Val]] = {}  # rows of transposed loads, by id of their indices
         self.tile_row = 0
@@ -416,11 +417,37 @@ class Values(Indices):
         ref = self.pointers.get(id(buffer))
         if ref is None:
             raise InternalError(f"the buffer {buffer.name} is not alive here")
-        shared = self.uniform(where, with_constant=False)
+        terms = dict(where.terms)
+        if self.counters:
+            counter, before = self.counters[-1]
+            step = terms.pop(counter, 0)
+            fixed = {"%begin", *(outer for outer, _ in self.counters[:-1])}
+            if terms and fixed.issuperset(terms):
+                ref, terms = self._fixed(before, ref, terms, elem), {}
+            if step:
+                terms[counter] = step
+        shared = self.uniform(Linear(terms))
         for part in (shared, constant(where.const, "i64") if where.const else None):
             if part is not None:
                 ref = self.b.op(f"getelementptr {elem}, ptr {ref}, i64 {part.ref}", "ptr").ref
         return ref
+
+    def _fixed(self, before: Block, ref: str, terms: dict[str, int], elem: str) -> str:
+        """The part of an address that the innermost loop doesn't change, made before the loop.
+
+        LLVM doesn't see where it comes from. It would look for the best way to step through all
+        loops around, which takes longer than all the rest of code generation.
+        """
+        here, self.b.at = self.b.at, before
+        offset = self.uniform(Linear(terms))
+        assert offset is not None
+        at = self.b.op(f"getelementptr {elem}, ptr {ref}, i64 {offset.ref}", "ptr")
+        known = self.b.at.known.get(f"fixed {at.ref}")
+        if known is None:
+            known = self.b.call("llvm.strip.invariant.group.p0", "ptr", 1, at)
+            self.b.at.known[f"fixed {at.ref}"] = known
+        self.b.at = here
+        return known.ref
 
     def _pointers(self, buffer: Buffer, where: Linear, elem: str) -> str:
         index = self.b.splat(self.materialise(where), self.lanes)

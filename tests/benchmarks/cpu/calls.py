@@ -24,9 +24,7 @@ from tests.benchmarks.cpu.report import Figure
 TITLE = "cold start, compilation and call overhead"
 PROFILE = """
 A first result: numpy's import is 55 to 60 ms of it, llvmlite's 25, ours 50, the rest declares,
-schedules, looks the kernel up and runs it. Builds of convolutions: half of the time is LLVM's
-generation of machine code, and most of what it gets are the shuffles that transpose weights and
-tiles.
+schedules, looks the kernel up and runs it.
 """
 PROCESSES = 7
 CALLS, BATCHES = 200, 300  # short ones: some find the processor free
