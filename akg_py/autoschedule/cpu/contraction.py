@@ -29,7 +29,8 @@ LONG_ROWS = 528  # with few registers, a short way from it: B comes from further
 ROW_RUN_BYTES = 1024  # of a row of B that are read together to be packed
 ROW_SHIFT = (64, 16)  # copied rows start 16 elements apart modulo 64, in different cache sets
 NEAR_BYTES = 2 << 20  # of A, up to which threads take columns, and all rows of these
-BLOCK_BYTES = 256 << 10  # of a product that waits for its consumer, or of B along rows
+BLOCK_BYTES = 256 << 10  # of a product that waits for its consumer
+HELD_SHARE = 6  # part of the last cache that B may take to be read once for each row of tiles
 PACKED_BYTES = 64 << 10  # B is packed when it is larger ...
 PACKED_ROWS = 32  # ... read this often, or half of it with few registers, ...
 PACKED_K = 64  # ... and has more rows than the first cache holds at any distance;
@@ -192,8 +193,9 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     is_deep = (SHORT_PACKED_K if is_short else PACKED_K) < K and size * K * N > PACKED_BYTES
     is_far = is_deep and columns < N and p.lines is None  # one panel is as packed
     packs = groups or ((is_far or is_converted) and _packed_rows(N * size) <= M)
-    if is_short and (packs or p.lines is not None):
-        return _tiles_along_rows(p, is_fused, rows, columns, size, packs)
+    is_held = packs and size * K * N <= host().cache_bytes // HELD_SHARE
+    if has_few and not groups and M >= MANY_ROWS and (is_held or p.lines is not None):
+        return _tiles_along_rows(p, is_fused, rows, columns, packs)
     is_visited = has_few and not groups and (packs or M < MANY_ROWS)
     k_bytes = GROUPED_K_BYTES if groups else LONG_K_BYTES if is_visited else BLOCK_K_BYTES
     block_k = _even_k(K, k_bytes // size)
@@ -210,24 +212,23 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
 
 
 def _tiles_along_rows(
-    p: Product, is_fused: bool, rows: int, columns: int, size: int, packs: bool
+    p: Product, is_fused: bool, rows: int, columns: int, packs: bool
 ) -> ProductTiles:
-    """Tiles of a short sum, between blocks of B that the second cache holds.
-
-    Args:
-        size: bytes of an element of B.
-    """
+    """Tiles that keep rows of A in the first cache while panels of B pass by in a stream."""
     M, N, K = p.m.extent, p.columns, p.k.extent
-    block_rows = _block(M, rows, LONG_ROWS) if packs else 0
-    share = BLOCK_BYTES if packs else BLOCK_BYTES // 4  # not packed, it meets itself in the cache
-    held = share // (size * K)
+    is_dealt = math.prod(a.extent for a in p.rest) >= 2 * thread_count()
+    block_rows = _block(M, rows, LONG_ROWS) if packs and not is_dealt else 0
+    block_columns = N
+    if not packs:  # lines of B follow each other far apart: they meet again in the second cache
+        block_columns = BLOCK_BYTES // (4 * dtypes.size_bytes(p.b.dtype) * K)
     if is_fused:
-        held = min(held, BLOCK_BYTES // (4 * (block_rows or M)))
-    block_columns = max(held // columns, 1) * columns
+        block_columns = min(block_columns, BLOCK_BYTES // (4 * (block_rows or M)))
+    block_columns = max(_ceildiv(min(block_columns, N), columns), 1) * columns
     if block_columns >= N and not p.rest and not is_fused:
         block_columns = 0
     pack = ("panel" if p.rest else "first") if packs else ""
-    return ProductTiles(rows, columns, K, block_rows, block_columns, pack, along_rows=True)
+    block_k = _even_k(K, LONG_K_BYTES // 4)
+    return ProductTiles(rows, columns, block_k, block_rows, block_columns, pack, along_rows=True)
 
 
 def _packed_rows(row_bytes: int) -> int:
