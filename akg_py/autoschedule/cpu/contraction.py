@@ -221,10 +221,12 @@ def _tiles_along_rows(
     block_columns = N
     if not packs:  # lines of B follow each other far apart: they meet again in the second cache
         block_columns = BLOCK_BYTES // (4 * dtypes.size_bytes(p.b.dtype) * K)
-    if is_fused:
+    if is_fused and packs and not p.rest:
+        block_rows = _block(M, rows, max(BLOCK_BYTES // (4 * N), rows))
+    elif is_fused:
         block_columns = min(block_columns, BLOCK_BYTES // (4 * (block_rows or M)))
     block_columns = max(_ceildiv(min(block_columns, N), columns), 1) * columns
-    if block_columns >= N and not p.rest and not is_fused:
+    if block_columns >= N and block_rows and not p.rest:
         block_columns = 0
     pack = ("panel" if p.rest else "first") if packs else ""
     block_k = _even_k(K, LONG_K_BYTES // 4)
