@@ -97,28 +97,23 @@ class Lanes(Values):
             unrolls: whether LLVM may unroll the loop.
             start: what one of the buffers is in the beginning.
         """
-        load, head, after = self.b.block("before"), self.b.block("loop"), self.b.block("after")
+        before, head, after = self.b.block("before"), self.b.block("loop"), self.b.block("after")
         if extent.ref.startswith("%"):
-            self.b.branch(self.b.compare("sgt", extent, constant(0, "i64")), load, after)
+            self.b.branch(self.b.compare("sgt", extent, constant(0, "i64")), before, after)
         else:
-            self.b.jump(load if int(extent.ref) > 0 else after)
-        before = first = load
+            self.b.jump(before if int(extent.ref) > 0 else after)
+        first = again = before
         if start is not None and start.condition is not None:
-            first, again, before = (
-                self.b.block("first"),
-                self.b.block("again"),
-                self.b.block("both"),
-            )
-            self.b.at = load
+            self.b.at, before = before, self.b.block("both")
+            first, again = self.b.block("first"), self.b.block("again")
             self.b.branch(self.value(start.condition), first, again)
             first.end = again.end = f"br label %{before.label}"
-            load = again
         before.end = f"br label %{head.label}"
         around = next(reversed(self.env.values()), Linear())
         for buffer, unrolled in held:
-            tile = Registers(buffer, unrolled, load, len(self.counters))
+            tile = Registers(buffer, unrolled, before, len(self.counters))
             if start is not None and buffer in start.store.buffers:
-                tile.start_as(start, first, around)
+                tile.start_as(start, first, again, around)
             self.registers[id(buffer)] = tile
         self.b.at = head
         i, following = self.b.name(), self.b.name()

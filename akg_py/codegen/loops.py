@@ -128,9 +128,10 @@ class Loops(Lanes):
             if offset is None:
                 self.pointers[id(buffer)] = self.b.alloca(f"[{max(size, 1)} x i8]", 64)
             else:
-                ref = self.b.name()
-                self.b.emit(f"{ref} = getelementptr i8, ptr %workspace, i64 {offset}")
-                self.pointers[id(buffer)] = ref
+                here, self.b.at = self.b.at, self.b.entry  # before all that may use it
+                place = f"getelementptr i8, ptr %workspace, i64 {offset}"
+                self.pointers[id(buffer)] = self.b.op(place, "ptr").ref
+                self.b.at = here
             self.statement(s.body)
             del self.pointers[id(buffer)]
 
@@ -258,7 +259,9 @@ class Loops(Lanes):
 
     def _start(self, s: Stmt, following: Stmt | None) -> Start | None:
         """What `s` is for the accumulators of the loop that follows it, if no more than that."""
-        if self.lanes > 1 or not isinstance(following, For) or is_reduction(self, following):
+        if self.lanes > 1 or not isinstance(following, For):
+            return None
+        if is_reduction(self, following, least_lanes=1):
             return None
         memo = dict(self.memo)
         plan = self._serial_plan(following)

@@ -73,10 +73,10 @@ def emit_reduction(loops: Loops, s: For) -> bool:
 # ---------------------------------------------------------------- what qualifies
 
 
-def is_reduction(loops: Loops, s: For) -> bool:
-    """Whether `emit_reduction` takes `s`, over lanes."""
+def is_reduction(loops: Loops, s: For, least_lanes: int = 2) -> bool:
+    """Whether `emit_reduction` takes `s`, over so many lanes at least."""
     found = _qualify(loops, s)
-    return found is not None and found[1] > 1
+    return found is not None and found[1] >= least_lanes
 
 
 def _qualify(loops: Loops, s: For) -> tuple[list[_Part], int] | None:

@@ -79,16 +79,15 @@ class Registers:
         self.elem = arithmetic.memory_elem(buffer.dtype)
         self.cells: dict[object, _Cell] = {}
 
-    def start_as(self, start: Start, first: Block, around: Linear) -> None:
-        """Let cells start with a constant in the block `first`, and be loaded only without it.
+    def start_as(self, start: Start, first: Block, again: Block, around: Linear) -> None:
+        """Let cells start with a constant in the block `first`, and be loaded in `again` only.
 
         Args:
             around: counter of the next loop outside; what its next round loads is fetched.
         """
         self.start = first, start.store
         self.around = around
-        if start.condition is None:
-            self.before = None
+        self.before = None if start.condition is None else again
 
     def _cell(self, values: Values, where: Linear) -> _Cell:
         lanes = 1 if where.is_uniform else values.lanes

@@ -12,7 +12,7 @@ from akg_py import ops, te
 from akg_py.codegen.emitter import emit_func
 from akg_py.codegen.registers import remainder
 from akg_py.ir.expr import INDEX, Expr, Var, binary, const, evaluate_index, free_vars, minimum
-from akg_py.ir.stmt import Func, If, Seq, Stmt
+from akg_py.ir.stmt import Alloc, Buffer, Func, If, Seq, Stmt
 from tests.codegen.funcs import at, axis, buffer, check, func, loop, put
 
 BLOCK, TILE, FUSED = Var("i", INDEX, 0, 120), Var("j", INDEX, 0, 11), Var("f", INDEX, 0, 60)
@@ -137,3 +137,34 @@ def test_a_sum_over_nothing_leaves_the_start_in_memory() -> None:
     add = put(C, (i, j), at(C, i, j) + at(A, i, k))
     sums = loop(k, n * 2, loop(i, 4, loop(j, 32, add, "vector"), "unroll"))
     check(func([A, C], [C], loop(n, 1, Seq((clear, sums)))))
+
+
+def two_sums(first_condition: bool, second_condition: bool) -> Func:
+    """A loop over two sums, each with a start of its own that may depend on the block."""
+    A, B = buffer("A", (4, BLOCKS * K)), buffer("B", (BLOCKS * K, 32))
+    C, D = buffer("C", (4, 32)), buffer("D", (4, 32))
+    ko, k, i, j = axis("ko", BLOCKS), axis("k", K), axis("i", 4), axis("j", 32)
+    stmts: list[Stmt] = []
+    for target, value, conditional in ((C, 1.0, first_condition), (D, 2.0, second_condition)):
+        i0, j0 = axis("i0", 4), axis("j0", 32)
+        clear = put(target, (i0, j0), const(value, "float32"))
+        start = loop(i0, 4, loop(j0, 32, clear, "vector"), "unroll")
+        stmts.append(If(binary("==", ko, const(0)), start) if conditional else start)
+    term = at(A, i, ko * K + k) * at(B, ko * K + k, j)
+    adds = Seq((put(C, (i, j), at(C, i, j) + term), put(D, (i, j), at(D, i, j) - term)))
+    stmts.append(loop(k, K, loop(i, 4, loop(j, 32, adds, "vector"), "unroll")))
+    return func([A, B, C, D], [C, D], loop(ko, BLOCKS, Seq(tuple(stmts))))
+
+
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("first", [False, True])
+def test_one_of_two_sums_starts_in_registers(first: bool, second: bool) -> None:
+    check(two_sums(first, second))
+
+
+def test_a_buffer_of_the_loop_is_reached_by_a_counter_of_an_outer_one() -> None:
+    A, B = buffer("A", (9, 7)), buffer("B", (9, 7))
+    T = Buffer("T", (9, 4096), "float32", "local")  # too large for the stack
+    i, j = axis("i", 9), axis("j", 7)
+    keep, move = put(T, (i, 0), at(A, i, j)), put(B, (i, j), at(T, i, 0))
+    check(func([A, B], [B], loop(i, 9, loop(j, 7, Alloc(T, Seq((keep, move)))))))

@@ -85,7 +85,7 @@ class ProductTiles:
         block_columns: columns of a block, a multiple of `columns`; 0 is all of them.
         pack: where panels of B are made: "" (nowhere), "first" (all, before the product) or
             "panel" (where they are used: a block of columns, or each by itself).
-        along_rows: whether tiles follow each other along rows of C, which short sums fill fast.
+        along_rows: whether tiles follow each other along rows of C, past the panels of B.
     """
 
     rows: int
@@ -100,7 +100,7 @@ class ProductTiles:
 def match_product(stage: StageState) -> Product | None:
     """The product that a stage at the root computes, if it is one over a single axis."""
     op = stage.op
-    sums = [a for a in op.reduce_axis if a.extent != 1]
+    sums = [a for a in op.reduce_axis if a.extent != 1] or list(op.reduce_axis[:1])
     if len(op.body) != 1 or len(sums) != 1 or not op.axis or stage.attach is not None:
         return None
     if not all(a.extent for a in (*op.axis, *op.reduce_axis)):
