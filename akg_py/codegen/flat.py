@@ -92,6 +92,46 @@ def _emit_short(
     lanes.has_streamed = True
 
 
+def emit_line(lanes: Lanes, s: For) -> bool:
+    """Emit `s` around the cache if it writes a line or two, or half of one that is finished next.
+
+    It goes through the cache where it starts elsewhere than a line or its half does. False leaves
+    the loop to the caller.
+    """
+    extent, stores = lanes.constant_extent(s), straight(s.body)
+    if extent is None or len(stores) != 1 or len(stores[0].buffers) != 1:
+        return False
+    (store,), (buffer,) = stores, stores[0].buffers
+    size = extent * dtypes.size_bytes(buffer.dtype)
+    sizes = LINE_BYTES // 2, LINE_BYTES, 2 * LINE_BYTES
+    if id(buffer) not in lanes.streams.stores or size not in sizes:
+        return False
+    if stride_along(buffer, store.indices, s.var) != 1 or not lanes.takes_lanes(s):
+        return False
+    around = next(reversed(lanes.env), None)
+    if size < LINE_BYTES and (
+        around is None or stride_along(buffer, store.indices, around) != extent
+    ):
+        return False
+    b = lanes.b
+    with lanes.bound(s.var, Linear()):
+        pointer = lanes.address(buffer, lanes.position(buffer, store.indices))
+    address = b.op(f"ptrtoint ptr {pointer} to i64", "i64")
+    late = b.bin("and", address, constant(min(size, LINE_BYTES) - 1, "i64"))
+
+    def through() -> None:
+        lanes.chunk(s, Linear(lane=1), extent, None)
+
+    def past() -> None:
+        lanes.streaming = frozenset([id(buffer)])
+        through()
+        lanes.streaming = frozenset()
+
+    b.if_else(b.compare("eq", late, constant(0, "i64")), past, through)
+    lanes.has_streamed = True
+    return True
+
+
 def _at(i: Linear, start: Val | None = None) -> Linear:
     if start is None:
         return Linear(i.terms, i.const, 1)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from akg_py.codegen import arithmetic
 from akg_py.codegen.arithmetic import compute_elem
 from akg_py.codegen.dependence import accesses, is_independent
-from akg_py.codegen.flat import emit_flat
+from akg_py.codegen.flat import emit_flat, emit_line
 from akg_py.codegen.indices import Linear
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes, first_lanes
 from akg_py.codegen.registers import MAX_CELLS, Registers, Start
@@ -212,6 +212,8 @@ class Lanes(Values):
             return
         extent = self.constant_extent(s)
         nested = any(isinstance(x, For) for x in walk_stmts(s.body))
+        if not nested and not self.registers and emit_line(self, s):
+            return
         if not nested and not self.registers and (extent is None or extent > 8 * width):
             emit_flat(self, s, width)
             return

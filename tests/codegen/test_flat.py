@@ -57,6 +57,34 @@ def test_around_the_cache(processor: Processor, dtypes: str, offset: int) -> Non
         assert (space[:offset] == 7).all() and (space[offset + n :] == 7).all()
 
 
+@pytest.mark.parametrize("processor", available())
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "float64"])
+@pytest.mark.parametrize("offset", [0, 1, 16])
+def test_lines_around_the_cache(processor: Processor, dtype: str, offset: int) -> None:
+    """Fractal blocks: their rows are lines, or half of one, which the next row completes."""
+    rows, blocks = 9, 5
+    X, Y = buffer("X", (rows, blocks * 16), dtype), buffer("Y", (blocks, rows, 16), dtype)
+    b, r, i = axis("b", blocks), axis("r", rows), axis("i", 16)
+    for order in ((b, r), (r, b)):
+        nest = loop(i, 16, put(Y, (b, r, i), at(X, r, b * 16 + i)), "vector")
+        for v in reversed(order):
+            nest = loop(v, v.hi + 1, nest)
+        f = func([X, Y], [Y], nest)
+        arrays = [random_array(np.random.default_rng(1), p) for p in f.params]
+        expected = [a.copy() for a in arrays]
+        interpret(f, *expected)
+        space = np.full(blocks * rows * 16 + 128, 7, arrays[1].dtype)
+        space = space[-space.ctypes.data % 64 // space.itemsize :]
+        arrays[1] = space[offset : offset + blocks * rows * 16].reshape(Y.shape)
+        emitted = emit_func(f, processor=replace(processor, cache_bytes=0))
+        size = 16 * space.itemsize
+        is_line = size >= 64 or (size == 32 and order == (b, r))
+        assert ("!nontemporal" in emitted.text) == is_line
+        run_emitted(emitted, arrays)
+        assert_same(arrays[1], expected[1])
+        assert (space[:offset] == 7).all() and (space[offset + blocks * rows * 16 :] == 7).all()
+
+
 def test_short_runs_of_parts_of_lines_stay_in_the_cache() -> None:
     small = replace(available()[0].values[0], cache_bytes=0)
     assert "!nontemporal" not in emit_func(scale_and_shift(1025, "float32"), processor=small).text
