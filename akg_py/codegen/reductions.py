@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from akg_py.codegen.loops import Loops
 
 ACCUMULATORS = 4
-MANY_REGISTERS = 32  # with fewer, two accumulators do where a step needs registers itself,
-SHORT = 8  # or where there are no more than so many vectors
+SHORT = 8  # vectors of a loop for which few registers are enough with two accumulators
 
 
 @dataclass
@@ -194,7 +193,7 @@ class _Reduction:
         values = [x for p in parts for e in p.expressions() for x in walk_values(e)]
         extent = loops.constant_extent(s) or SHORT * width + 1
         is_busy = any(isinstance(x, Call) for x in values) or extent <= SHORT * width
-        has_few = loops.processor.registers < MANY_REGISTERS and width > 1
+        has_few = loops.processor.has_few_registers and width > 1
         self.most = ACCUMULATORS // 2 if has_few and is_busy else ACCUMULATORS
 
     def emit(self, extent: int) -> None:

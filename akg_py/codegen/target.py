@@ -31,6 +31,11 @@ class Processor:
     cache_bytes: int = 32 << 20  # of the last level
     has_fast_gather: bool = True  # faster than a load for each lane
 
+    @property
+    def has_few_registers(self) -> bool:
+        """Whether a tile has room for 12 accumulators beside its operands, instead of 24."""
+        return self.registers < 32
+
 
 @functools.cache
 def host() -> Processor:

@@ -234,21 +234,20 @@ class _Tiles:
         whole = b.compare("sle", bottom, self.rows)
         whole = b.bin("and", whole, b.compare("sge", first, constant(0, "i64")))
         whole = b.bin("and", whole, b.compare("sle", last, self.columns))
-        full, part, after = b.block("tile"), b.block("part"), b.block("after")
-        b.branch(whole, full, part)
-        b.at = full
-        lanes.streaming = self.streaming
+
+        def masked() -> None:
+            rows = self._below(b.bin("sub", self.rows, lanes.materialise(i)), self.height)
+            columns = self._below(b.bin("sub", self.columns, first), self.width)
+            before = self._below(b.bin("sub", constant(0, "i64"), first), self.width)
+            self._rows(i, j, rows, b.bin("and", columns, b.invert(before)))
+
+        b.if_else(whole, lambda: self._aligned(i, j), masked)
+
+    def _aligned(self, i: Linear, j: Linear) -> None:
+        """A whole tile where tiles start at lines, around the cache if that pays off."""
+        self.lanes.streaming = self.streaming
         self._rows(i, j, None, None)
-        lanes.streaming = frozenset()
-        b.jump(after)
-        b.at = part
-        rows = self._below(b.bin("sub", self.rows, lanes.materialise(i)), self.height)
-        columns = self._below(b.bin("sub", self.columns, first), self.width)
-        before = self._below(b.bin("sub", constant(0, "i64"), first), self.width)
-        columns = b.bin("and", columns, b.invert(before))
-        self._rows(i, j, rows, columns)
-        b.jump(after)
-        b.at = after
+        self.lanes.streaming = frozenset()
 
     def _may_overlap(self) -> bool:
         """Whether there is room for a tile, and storing an element twice stores the same."""
@@ -266,18 +265,8 @@ class _Tiles:
         if not self.streaming:
             self._rows(i, inside, None, None)
             return
-        start = [lanes.materialise(x) for x in (j, inside)]
-        full, part, after = b.block("tile"), b.block("part"), b.block("after")
-        b.branch(b.compare("eq", *start), full, part)
-        b.at = full
-        lanes.streaming = self.streaming
-        self._rows(i, j, None, None)
-        lanes.streaming = frozenset()
-        b.jump(after)
-        b.at = part
-        self._rows(i, inside, None, None)
-        b.jump(after)
-        b.at = after
+        stays = b.compare("eq", lanes.materialise(j), lanes.materialise(inside))
+        b.if_else(stays, lambda: self._aligned(i, j), lambda: self._rows(i, inside, None, None))
 
     def _inside(self, start: Linear, extent: Val, size: int) -> Linear:
         """Where a tile starts so that it lies within a constant extent."""

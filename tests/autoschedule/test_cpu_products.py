@@ -194,3 +194,16 @@ def test_steps_and_rims_are_no_products() -> None:
     run(ops.conv2d(X, W, padding=1), [X, W])
     V = te.placeholder((16, 4, 1, 1), name="V")
     run(ops.conv2d(X, V, groups=2), [X, V])
+
+
+@pytest.mark.parametrize("reading", ["turned", "shifted"])
+@pytest.mark.usefixtures("tiles_for")
+def test_other_pixels_are_no_columns(reading: str) -> None:
+    X, W = te.placeholder((1, 8, 12, 12), name="X"), te.placeholder((16, 8, 1, 1), name="W")
+    c, r, q = (te.reduce_axis((0, extent)) for extent in (8, 1, 1))
+
+    def element(n: te.Expr, k: te.Expr, y: te.Expr, x: te.Expr) -> te.Expr:
+        row, column = (x, y) if reading == "turned" else ((y + 1) % 12, x)
+        return te.sum(X[n, c, row + r, column + q] * W[k, c, r, q], axis=[c, r, q])
+
+    run(te.compute((1, 16, 12, 12), element, name="Y"), [X, W])

@@ -25,7 +25,7 @@ BLOCK_K_BYTES = 2048  # of a column of B between two visits of a register tile;
 GROUPED_K_BYTES = 4096  # with dot instructions, which pass over it several times as fast,
 LONG_K_BYTES = 8704  # and with few registers, where a visit is short
 BLOCK_ROWS = 144  # rows of A that stay in the second cache;
-LONG_ROWS = 528  # with few registers, a short way from it: B comes from further off for each block
+LONG_ROWS = 528  # with few registers more, as B comes from further off for each block
 ROW_RUN_BYTES = 1024  # of a row of B that are read together to be packed
 ROW_SHIFT = (64, 16)  # copied rows start 16 elements apart modulo 64, in different cache sets
 NEAR_BYTES = 2 << 20  # of A, up to which threads take columns, and all rows of these
@@ -40,7 +40,6 @@ SET_BYTES = 4096  # rows that lie a multiple of this apart push each other out o
 SHORT_K = 512  # rows of A that follow each other closely enough for high tiles
 MANY_ROWS = 48
 HIGHEST_TILE = 14  # rows of a tile
-MANY_REGISTERS = 32  # room for 24 accumulators beside their operands, instead of 12
 MIN_CHAINS = 8  # multiply-adds in flight that hide their latency
 GROUPED_ROWS = {4: 3, 2: 7}  # dot instructions need B in groups; packed from this many rows on
 UNEVEN = 1.03  # time of the last thread over that of an even deal, for larger blocks
@@ -141,7 +140,7 @@ def _match_pixels(stage: StageState, left: Load, right: Load, k: IterVar) -> Pro
 
     With more registers, and with long sums, the tiles of other convolutions are as fast.
     """
-    if host().registers >= MANY_REGISTERS or k.extent > SHORT_SUM or len(stage.op.axis) < 3:
+    if not host().has_few_registers or k.extent > SHORT_SUM or len(stage.op.axis) < 3:
         return None
     *others, m, y, x = stage.op.axis
     only: dict[Expr, Expr] = {a: Const(0, a.dtype) for a in stage.op.reduce_axis if a is not k}
@@ -183,7 +182,7 @@ def _strip(e: Expr) -> Expr:
 def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     """Tiles for the host's registers and caches."""
     M, N, K = p.m.extent, p.columns, p.k.extent
-    lanes, has_few = host().vector_bytes // 4, host().registers < MANY_REGISTERS
+    lanes, has_few = host().vector_bytes // 4, host().has_few_registers
     groups = GROUPED_ROWS.get(p.group, M + 1) <= M
     rows, width = _register_tile(M, _ceildiv(N, lanes), K, groups)
     columns = width * lanes
@@ -235,7 +234,7 @@ def _tiles_along_rows(
 
 def _packed_rows(row_bytes: int) -> int:
     """Rows of A from which on it pays to pack a B whose rows have `row_bytes`."""
-    if host().registers >= MANY_REGISTERS:
+    if not host().has_few_registers:
         return PACKED_ROWS
     if row_bytes <= NARROW_BYTES:
         return NARROW_ROWS
@@ -257,7 +256,7 @@ def _register_tile(M: int, vectors: int, K: int, groups: bool) -> tuple[int, int
 
     Words of groups are best copied in runs of a whole number of vectors of their elements.
     """
-    most, wide = (24, 4) if host().registers >= MANY_REGISTERS else (12, 2)
+    most, wide = (12, 2) if host().has_few_registers else (24, 4)
     if M >= MANY_ROWS:  # a short sum spends its time at the tile's edges: high tiles there
         width = min(vectors, 2 if K <= SHORT_K else wide)
         return min(most // width, HIGHEST_TILE), width
