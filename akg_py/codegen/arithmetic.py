@@ -30,7 +30,7 @@ _COMPUTE = {
     "float32": "float",
     "float64": "double",
 }
-_MEMORY = {**_COMPUTE, "bool": "i8", "float16": "half", "bfloat16": "i16"}
+_MEMORY = {**_COMPUTE, "bool": "i8", "float16": "i16", "bfloat16": "i16"}
 _FLOAT_COMPARE = {"==": "oeq", "!=": "une", "<": "olt", "<=": "ole", ">": "ogt", ">=": "oge"}
 _SIGNED_COMPARE = {"==": "eq", "!=": "ne", "<": "slt", "<=": "sle", ">": "sgt", ">=": "sge"}
 _UNSIGNED_COMPARE = {"==": "eq", "!=": "ne", "<": "ult", "<=": "ule", ">": "ugt", ">=": "uge"}
@@ -99,8 +99,8 @@ def round_to(b: Builder, value: Val, dtype: str) -> Val:
 
 def _half_to_float(b: Builder, raw: Val) -> Val:
     if b.module.processor.has_half:
-        return b.cast("fpext", raw, "float")
-    bits = b.cast("zext", b.cast("bitcast", raw, "i16"), "i32")
+        return b.cast("fpext", b.cast("bitcast", raw, "half"), "float")
+    bits = b.cast("zext", raw, "i32")
     size = b.bin("and", bits, constant(0x7FFF, "i32"))
     moved = b.cast("bitcast", b.bin("shl", size, constant(13, "i32")), "float")
     scaled = b.cast("bitcast", b.bin("fmul", moved, constant(2.0**112, "float")), "i32")
@@ -112,7 +112,7 @@ def _half_to_float(b: Builder, raw: Val) -> Val:
 
 def _float_to_half(b: Builder, value: Val) -> Val:
     if b.module.processor.has_half:
-        return b.cast("fptrunc", value, "half")
+        return b.cast("bitcast", b.cast("fptrunc", value, "half"), "i16")
     bits = b.cast("bitcast", value, "i32")
     size = b.bin("and", bits, constant(0x7FFFFFFF, "i32"))
     odd = b.bin("and", b.bin("lshr", size, constant(13, "i32")), constant(1, "i32"))
@@ -129,7 +129,7 @@ def _float_to_half(b: Builder, value: Val) -> Val:
         b.compare("ugt", size, constant(0x7F800000, "i32")), constant(0x7E00, "i32"), result
     )
     sign = b.bin("and", b.bin("lshr", bits, constant(16, "i32")), constant(0x8000, "i32"))
-    return b.cast("bitcast", b.cast("trunc", b.bin("or", result, sign), "i16"), "half")
+    return b.cast("trunc", b.bin("or", result, sign), "i16")
 
 
 def binary(b: Builder, op: str, x: Val, y: Val, dtype: str) -> Val:

@@ -159,8 +159,7 @@ def emit_group_store(loops: Loops, s: For) -> bool:
         for n in range(count):
             loops.env[s.var] = Linear(const=n)
             raw = arithmetic.store_form(b, loops.stored_value(store, 0), buffer.dtype)
-            bits = b.cast("bitcast", raw, "i16") if raw.elem == "half" else raw
-            part = b.bin("shl", b.cast("zext", bits, "i32"), constant(32 // size * n, "i32"))
+            part = b.bin("shl", b.cast("zext", raw, "i32"), constant(32 // size * n, "i32"))
             word = b.bin("or", word, part)
         del loops.env[s.var]
     loops.write_words(buffer, where, b.splat(word, loops.lanes))

@@ -93,31 +93,24 @@ def _emit_short(
 
 
 def emit_line(lanes: Lanes, s: For) -> bool:
-    """Emit `s` around the cache if it writes a line or two, or half of one that is finished next.
+    """Emit `s` around the cache if it writes a line or two; False leaves the loop to the caller.
 
-    It goes through the cache where it starts elsewhere than a line or its half does. False leaves
-    the loop to the caller.
+    It goes through the cache where it starts elsewhere than a line does.
     """
     extent, stores = lanes.constant_extent(s), straight(s.body)
     if extent is None or len(stores) != 1 or len(stores[0].buffers) != 1:
         return False
     (store,), (buffer,) = stores, stores[0].buffers
     size = extent * dtypes.size_bytes(buffer.dtype)
-    sizes = LINE_BYTES // 2, LINE_BYTES, 2 * LINE_BYTES
-    if id(buffer) not in lanes.streams.stores or size not in sizes:
+    if id(buffer) not in lanes.streams.stores or size not in (LINE_BYTES, 2 * LINE_BYTES):
         return False
     if stride_along(buffer, store.indices, s.var) != 1 or not lanes.takes_lanes(s):
-        return False
-    around = next(reversed(lanes.env), None)
-    if size < LINE_BYTES and (
-        around is None or stride_along(buffer, store.indices, around) != extent
-    ):
         return False
     b = lanes.b
     with lanes.bound(s.var, Linear()):
         pointer = lanes.address(buffer, lanes.position(buffer, store.indices))
     address = b.op(f"ptrtoint ptr {pointer} to i64", "i64")
-    late = b.bin("and", address, constant(min(size, LINE_BYTES) - 1, "i64"))
+    late = b.bin("and", address, constant(LINE_BYTES - 1, "i64"))
 
     def through() -> None:
         lanes.chunk(s, Linear(lane=1), extent, None)

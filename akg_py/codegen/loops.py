@@ -14,6 +14,7 @@ from itertools import zip_longest
 from akg_py import dtypes
 from akg_py.codegen import arithmetic
 from akg_py.codegen.ahead import next_rows, rows_below
+from akg_py.codegen.blocks import emit_blocks
 from akg_py.codegen.dependence import is_independent
 from akg_py.codegen.dots import emit_dot, emit_group_store
 from akg_py.codegen.folds import accumulated, combine
@@ -153,7 +154,7 @@ class Loops(Lanes):
                 if is_independent(s, self.alias):
                     emit_parallel(self, s)
                     return
-            if emit_transpose(self, s):
+            if emit_transpose(self, s) or emit_blocks(self, s):
                 return
             if self.takes_lanes(s) and not self._unrolls_for_registers(s):
                 self._lane_loop(s)

@@ -345,8 +345,8 @@ def transpose(b: Builder, rows: list[Val]) -> list[Val]:
     instruction a vector on x86 and on 128-bit vectors elsewhere.
     """
     side, elem = len(rows), rows[0].elem
-    if elem in ("half", "float", "double"):
-        whole = {"half": "i16", "float": "i32", "double": "i64"}[elem]
+    if elem in ("float", "double"):
+        whole = {"float": "i32", "double": "i64"}[elem]
         return [
             b.cast("bitcast", v, elem)
             for v in transpose(b, [b.cast("bitcast", v, whole) for v in rows])

@@ -362,9 +362,13 @@ class Values(Indices):
             return
         value = self.b.splat(value, self.lanes)
         if where.lane == 1 and where.extra is None:
-            if self.mask is None and id(buffer) in self.streaming:
-                align = min(LINE_BYTES, align * self.lanes)
-            hint = f", {self.b.module.around_cache()}" if id(buffer) in self.streaming else ""
+            hint = ""
+            if id(buffer) in self.streaming:
+                hint = f", {self.b.module.around_cache()}"
+                if self.mask is None:
+                    align = min(LINE_BYTES, align * self.lanes)
+                if buffer.dtype == "float16":
+                    value = self._as_bits(buffer, value)
             pointer = self._pointer(buffer, where, elem)
             self.b.store(pointer, value, align, self.mask, hint)
             return
@@ -448,6 +452,22 @@ class Values(Indices):
             self.b.at.known[f"fixed {at.ref}"] = known
         self.b.at = here
         return known.ref
+
+    def _as_bits(self, buffer: Buffer, value: Val) -> Val:
+        """The bits of half floats, so that LLVM doesn't see that they are some.
+
+        For AVX-512 it has no store of half floats around the cache, and would make a plain one.
+        """
+        here, self.b.at = self.b.at, self.b.entry
+        zero = self.b.at.known.get("zero")
+        if zero is None:
+            base = Val(self.pointers[id(buffer)], "ptr")
+            hidden = self.b.call("llvm.strip.invariant.group.p0", "ptr", 1, base)
+            ends = [self.b.op(f"ptrtoint ptr {p.ref} to i64", "i64") for p in (hidden, base)]
+            zero = self.b.cast("trunc", self.b.bin("sub", *ends), "i16")
+            self.b.at.known["zero"] = zero
+        self.b.at = here
+        return self.b.bin("or", value, zero)
 
     def _pointers(self, buffer: Buffer, where: Linear, elem: str) -> str:
         index = self.b.splat(self.materialise(where), self.lanes)

@@ -1,0 +1,161 @@
+"""Nests in which runs shorter than a cache line swap places: squares of runs move in registers.
+
+In: loops `row`, `near` and `lane` around one store. It writes a run along `lane` and the next run
+along `near`; its loads read a run along `lane` and the next one along `row`. Out: squares of runs,
+as many as fill a line. Each line is read whole and written whole, around the cache where that pays.
+Squares over an edge are moved inside, where they store some elements again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from akg_py import dtypes
+from akg_py.codegen.dependence import is_independent
+from akg_py.codegen.indices import Linear
+from akg_py.codegen.llvm import Val, constant
+from akg_py.codegen.streams import LINE_BYTES, straight
+from akg_py.codegen.strides import stride_along
+from akg_py.ir.expr import Expr, Load, Var, children
+from akg_py.ir.stmt import Buffer, For, Stmt, Store, buffer_of
+
+if TYPE_CHECKING:
+    from akg_py.codegen.lanes import Lanes
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """Three loops around a store, and the loads whose runs change places."""
+
+    loops: tuple[For, For, For]
+    store: Store
+    loads: tuple[Load, ...]
+
+    @property
+    def target(self) -> Buffer:
+        return self.store.buffers[0]
+
+
+def emit_blocks(lanes: Lanes, s: For) -> bool:
+    """Emit the nest that starts with `s` by squares of runs; False leaves it to the caller."""
+    nest = _match(lanes, s)
+    if nest is None:
+        return False
+    row, near, lane = nest.loops
+    run = _extent(lanes, lane)
+    side = LINE_BYTES // dtypes.size_bytes(nest.target.dtype) // run
+    last = [constant(_extent(lanes, f) - side, "i64") for f in (row, near)]
+
+    def inside(at: Linear, end: Val) -> Linear:
+        return Linear({lanes.b.intrinsic("smin", lanes.materialise(at), end).ref: 1})
+
+    def square(i: Linear, j: Linear) -> None:
+        _square(lanes, nest, side, run, inside(i, last[0]), inside(j, last[1]))
+
+    def squares(i: Linear) -> None:
+        columns = constant(_extent(lanes, near), "i64")
+        lanes.counted(columns, side, lambda j: square(i, j), [], False)
+
+    lanes.counted(constant(_extent(lanes, row), "i64"), side, squares, [], False)
+    return True
+
+
+def _extent(lanes: Lanes, f: For) -> int:
+    return lanes.constant_extent(f) or 0
+
+
+def _match(lanes: Lanes, s: For) -> _Nest | None:
+    loops: list[For] = []
+    inner: Stmt = s
+    while isinstance(inner, For) and inner.kind in ("serial", "vector"):
+        loops.append(inner)
+        inner = inner.body
+    stores = straight(inner)
+    if len(loops) != 3 or len(stores) != 1 or len(stores[0].buffers) != 1:
+        return None
+    row, near, lane = loops
+    (store,), (target,) = stores, stores[0].buffers
+    line, run = LINE_BYTES // dtypes.size_bytes(target.dtype), _extent(lanes, lane)
+    if not 2 <= run < line or line % run or id(target) in lanes.registers:
+        return None
+    if min(_extent(lanes, row), _extent(lanes, near)) < line // run:
+        return None
+    if [stride_along(target, store.indices, f.var) for f in (near, lane)] != [run, 1]:
+        return None
+    found = _loads_of_runs(store.values[0], row.var, near.var, lane.var, run)
+    given = set(lanes.alias) | set(lanes.alias.values())
+    if not found or id(target) in given | {id(x.source) for x in found}:
+        return None
+    if not all(is_independent(f, lanes.alias) for f in loops):
+        return None
+    return _Nest((row, near, lane), store, tuple(found))
+
+
+def _loads_of_runs(e: Expr, row: Var, near: Var, lane: Var, run: int) -> list[Load] | None:
+    """The loads in `e` if all of them read runs that change places, and it is made of them only."""
+    if isinstance(e, Var):
+        return None
+    if isinstance(e, Load):
+        along = [stride_along(buffer_of(e), e.indices, v) for v in (row, near, lane)]
+        return [e] if along[0] == run and along[1] is not None and along[2] == 1 else None
+    found: list[Load] = []
+    for child in children(e):
+        inner = _loads_of_runs(child, row, near, lane, run)
+        if inner is None:
+            return None
+        found += inner
+    return found
+
+
+def _square(lanes: Lanes, nest: _Nest, side: int, run: int, i: Linear, j: Linear) -> None:
+    b, (row, near, lane) = lanes.b, nest.loops
+    lanes.lanes = side * run
+    with lanes.bound(row.var, i), lanes.bound(lane.var, Linear(lane=1)):
+        for load in nest.loads:
+            lines = []
+            for n in range(side):
+                with lanes.bound(near.var, Linear(j.terms, j.const + n)):
+                    where = lanes.position(buffer_of(load), load.indices)
+                    lines.append(lanes.read(buffer_of(load), where))
+            lanes.tile[id(load.indices)] = _swapped(lanes, lines, run)
+    lanes.lanes = 1
+    with lanes.bound(row.var, i), lanes.bound(near.var, j), lanes.bound(lane.var, Linear()):
+        place = lanes.address(nest.target, lanes.position(nest.target, nest.store.indices))
+    late = b.bin("and", b.op(f"ptrtoint ptr {place} to i64", "i64"), constant(LINE_BYTES - 1, "i64"))
+    pitch = stride_along(nest.target, nest.store.indices, row.var)
+    is_lines = pitch is not None and pitch * dtypes.size_bytes(nest.target.dtype) % LINE_BYTES == 0
+
+    def store() -> None:
+        lanes.lanes = side * run
+        for n in range(side):
+            lanes.tile_row = n
+            with lanes.bound(row.var, Linear(i.terms, i.const + n)), lanes.bound(near.var, j):
+                with lanes.bound(lane.var, Linear(lane=1)):
+                    lanes.store(nest.store)
+        lanes.lanes = 1
+
+    def past() -> None:
+        lanes.streaming = frozenset([id(nest.target)])
+        store()
+        lanes.streaming = frozenset()
+
+    if is_lines and id(nest.target) in lanes.streams.stores:
+        b.if_else(b.compare("eq", late, constant(0, "i64")), past, store)
+        lanes.has_streamed = True
+    else:
+        store()
+    lanes.tile = {}
+
+
+def _swapped(lanes: Lanes, lines: list[Val], run: int) -> list[Val]:
+    """Line `n` of the result is made of the n-th run of each line."""
+    b = lanes.b
+    done = []
+    for n in range(len(lines)):
+        parts = [b.shuffle(x, list(range(n * run, (n + 1) * run))) for x in lines]
+        while len(parts) > 1:
+            halves = zip(parts[::2], parts[1::2], strict=True)
+            parts = [b.concatenate(x, y) for x, y in halves]
+        done += parts
+    return done
