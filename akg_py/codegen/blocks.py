@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from akg_py import dtypes
 from akg_py.codegen.dependence import is_independent
 from akg_py.codegen.indices import Linear
-from akg_py.codegen.llvm import Val, constant
+from akg_py.codegen.llvm import Builder, Val, constant
 from akg_py.codegen.streams import LINE_BYTES, straight
 from akg_py.codegen.strides import stride_along
 from akg_py.ir.expr import Expr, Load, Var, children
@@ -45,19 +45,22 @@ def emit_blocks(lanes: Lanes, s: For) -> bool:
     row, near, lane = nest.loops
     run = _extent(lanes, lane)
     side = LINE_BYTES // dtypes.size_bytes(nest.target.dtype) // run
-    last = [constant(_extent(lanes, f) - side, "i64") for f in (row, near)]
 
-    def inside(at: Linear, end: Val) -> Linear:
-        return Linear({lanes.b.intrinsic("smin", lanes.materialise(at), end).ref: 1})
+    def inside(at: Linear, extent: int) -> Linear:
+        last = constant(extent - side, "i64")
+        return Linear({lanes.b.intrinsic("smin", lanes.materialise(at), last).ref: 1})
 
-    def square(i: Linear, j: Linear) -> None:
-        _square(lanes, nest, side, run, inside(i, last[0]), inside(j, last[1]))
+    rows, columns = _extent(lanes, row), _extent(lanes, near)
 
     def squares(i: Linear) -> None:
-        columns = constant(_extent(lanes, near), "i64")
-        lanes.counted(columns, side, lambda j: square(i, j), [], False)
+        i = inside(i, rows)
 
-    lanes.counted(constant(_extent(lanes, row), "i64"), side, squares, [], False)
+        def square(j: Linear) -> None:
+            _square(lanes, nest, (side, run), i, inside(j, columns))
+
+        lanes.counted(constant(columns, "i64"), side, square, [], False)
+
+    lanes.counted(constant(rows, "i64"), side, squares, [], False)
     return True
 
 
@@ -108,49 +111,49 @@ def _loads_of_runs(e: Expr, row: Var, near: Var, lane: Var, run: int) -> list[Lo
     return found
 
 
-def _square(lanes: Lanes, nest: _Nest, side: int, run: int, i: Linear, j: Linear) -> None:
-    b, (row, near, lane) = lanes.b, nest.loops
+def _square(lanes: Lanes, nest: _Nest, shape: tuple[int, int], i: Linear, j: Linear) -> None:
+    """The square at row `i` and run `j`; `shape` is its side in runs, and the elements of a run."""
+    (side, run), (row, near, lane) = shape, nest.loops
+    with lanes.bound(row.var, i), lanes.bound(near.var, j), lanes.bound(lane.var, Linear()):
+        late = lanes.past_multiple(nest.target, nest.store.indices, LINE_BYTES)
     lanes.lanes = side * run
-    with lanes.bound(row.var, i), lanes.bound(lane.var, Linear(lane=1)):
+    with lanes.bound(lane.var, Linear(lane=1)):
         for load in nest.loads:
             lines = []
             for n in range(side):
-                with lanes.bound(near.var, Linear(j.terms, j.const + n)):
+                with lanes.bound(row.var, i), lanes.bound(near.var, _plus(j, n)):
                     where = lanes.position(buffer_of(load), load.indices)
                     lines.append(lanes.read(buffer_of(load), where))
-            lanes.tile[id(load.indices)] = _swapped(lanes, lines, run)
-    lanes.lanes = 1
-    with lanes.bound(row.var, i), lanes.bound(near.var, j), lanes.bound(lane.var, Linear()):
-        place = lanes.address(nest.target, lanes.position(nest.target, nest.store.indices))
-    late = b.bin("and", b.op(f"ptrtoint ptr {place} to i64", "i64"), constant(LINE_BYTES - 1, "i64"))
-    pitch = stride_along(nest.target, nest.store.indices, row.var)
-    is_lines = pitch is not None and pitch * dtypes.size_bytes(nest.target.dtype) % LINE_BYTES == 0
+            lanes.tile[id(load.indices)] = _swapped(lanes.b, lines, run)
 
-    def store() -> None:
+    def through() -> None:
         lanes.lanes = side * run
-        for n in range(side):
-            lanes.tile_row = n
-            with lanes.bound(row.var, Linear(i.terms, i.const + n)), lanes.bound(near.var, j):
-                with lanes.bound(lane.var, Linear(lane=1)):
+        with lanes.bound(lane.var, Linear(lane=1)):
+            for n in range(side):
+                lanes.tile_row = n
+                with lanes.bound(row.var, _plus(i, n)), lanes.bound(near.var, j):
                     lanes.store(nest.store)
         lanes.lanes = 1
 
     def past() -> None:
-        lanes.streaming = frozenset([id(nest.target)])
-        store()
-        lanes.streaming = frozenset()
+        with lanes.around_cache(frozenset([id(nest.target)])):
+            through()
 
-    if is_lines and id(nest.target) in lanes.streams.stores:
-        b.if_else(b.compare("eq", late, constant(0, "i64")), past, store)
-        lanes.has_streamed = True
+    lanes.lanes = 1
+    pitch = stride_along(nest.target, nest.store.indices, row.var)
+    if id(nest.target) in lanes.streams.stores and pitch is not None and pitch % (side * run) == 0:
+        lanes.b.if_else(lanes.b.compare("eq", late, constant(0, "i64")), past, through)
     else:
-        store()
+        through()
     lanes.tile = {}
 
 
-def _swapped(lanes: Lanes, lines: list[Val], run: int) -> list[Val]:
+def _plus(i: Linear, n: int) -> Linear:
+    return Linear(i.terms, i.const + n)
+
+
+def _swapped(b: Builder, lines: list[Val], run: int) -> list[Val]:
     """Line `n` of the result is made of the n-th run of each line."""
-    b = lanes.b
     done = []
     for n in range(len(lines)):
         parts = [b.shuffle(x, list(range(n * run, (n + 1) * run))) for x in lines]

@@ -61,18 +61,16 @@ def emit_flat(lanes: Lanes, s: For, width: int) -> None:
         start = b.select(first, constant(0, "i64"), end)
         count = b.select(first, head, _minus(lanes, extent, end))
         _edge(lanes, s, width, start, count)
-        lanes.streaming = frozenset(id(buffer) for buffer, _ in stores)
-        lanes.counted(
-            b.select(first, main, constant(0, "i64")),
-            wide,
-            lambda i: lanes.chunk(s, _at(i, head), wide, None),
-            [],
-            False,
-        )
-        lanes.streaming = frozenset()
+        with lanes.around_cache(_targets(stores)):
+            lanes.counted(
+                b.select(first, main, constant(0, "i64")),
+                wide,
+                lambda i: lanes.chunk(s, _at(i, head), wide, None),
+                [],
+                False,
+            )
 
     lanes.counted(constant(2, "i64"), 1, phase, [], False)
-    lanes.has_streamed = True
 
 
 def _emit_short(
@@ -83,13 +81,11 @@ def _emit_short(
     wide = width * unroll_of(s)
     main = _below(lanes, extent, wide)
     aligned = b.select(b.compare("eq", head, constant(0, "i64")), main, constant(0, "i64"))
-    lanes.streaming = frozenset(id(buffer) for buffer, _ in stores)
-    lanes.counted(aligned, wide, lambda i: lanes.chunk(s, _at(i), wide, None), [], False)
-    lanes.streaming = frozenset()
+    with lanes.around_cache(_targets(stores)):
+        lanes.counted(aligned, wide, lambda i: lanes.chunk(s, _at(i), wide, None), [], False)
     plain = b.bin("sub", main, aligned)
     lanes.counted(plain, wide, lambda i: lanes.chunk(s, _at(i, aligned), wide, None), [], False)
     _edge(lanes, s, width, main, _minus(lanes, extent, main))
-    lanes.has_streamed = True
 
 
 def emit_line(lanes: Lanes, s: For) -> bool:
@@ -108,20 +104,16 @@ def emit_line(lanes: Lanes, s: For) -> bool:
         return False
     b = lanes.b
     with lanes.bound(s.var, Linear()):
-        pointer = lanes.address(buffer, lanes.position(buffer, store.indices))
-    address = b.op(f"ptrtoint ptr {pointer} to i64", "i64")
-    late = b.bin("and", address, constant(LINE_BYTES - 1, "i64"))
+        late = lanes.past_multiple(buffer, store.indices, LINE_BYTES)
 
     def through() -> None:
         lanes.chunk(s, Linear(lane=1), extent, None)
 
     def past() -> None:
-        lanes.streaming = frozenset([id(buffer)])
-        through()
-        lanes.streaming = frozenset()
+        with lanes.around_cache(frozenset([id(buffer)])):
+            through()
 
     b.if_else(b.compare("eq", late, constant(0, "i64")), past, through)
-    lanes.has_streamed = True
     return True
 
 
@@ -161,6 +153,10 @@ def _edge(lanes: Lanes, s: For, width: int, start: Val, count: Val) -> None:
 
 
 # ---------------------------------------------------------------- around the cache
+
+
+def _targets(stores: list[tuple[Buffer, Store]]) -> frozenset[int]:
+    return frozenset(id(buffer) for buffer, _ in stores)
 
 
 def _streaming_stores(lanes: Lanes, s: For) -> list[tuple[Buffer, Store]]:

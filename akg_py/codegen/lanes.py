@@ -62,6 +62,20 @@ class Lanes(Values):
         else:
             self.env[var] = outer
 
+    @contextmanager
+    def around_cache(self, buffers: frozenset[int]) -> Iterator[None]:
+        """Stores to `buffers` (by id) go around the cache inside."""
+        self.streaming = buffers
+        yield
+        self.streaming = frozenset()
+        self.has_streamed = self.has_streamed or bool(buffers)
+
+    def past_multiple(self, buffer: Buffer, indices: tuple[Expr, ...], size: int) -> Val:
+        """The bytes by which an element lies past a multiple of `size`, a power of two."""
+        pointer = self.address(buffer, self.position(buffer, indices))
+        address = self.b.op(f"ptrtoint ptr {pointer} to i64", "i64")
+        return self.b.bin("and", address, constant(size - 1, "i64"))
+
     def finish(self) -> None:
         """End the function; whoever waits for it sees what it stored around the cache."""
         if self.has_streamed:

@@ -19,7 +19,7 @@ from akg_py.codegen.indices import Linear
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes
 from akg_py.codegen.streams import LINE_BYTES, straight
 from akg_py.codegen.strides import stride_along
-from akg_py.codegen.values import stays_inside
+from akg_py.codegen.values import SECOND_CACHE, stays_inside
 from akg_py.ir.expr import Binary, Expr, Load, Select, Var, children, free_vars, loads
 from akg_py.ir.stmt import Buffer, For, Stmt, Store, buffer_of
 
@@ -30,8 +30,11 @@ MAX_ROWS = 32  # of a tile
 MIN_EXTENT = 5  # of either loop; a shorter one is a small lane stride
 WHOLE = 1 << 40  # more than any extent
 MAX_RUN = 512  # of rows whose lines wait in the cache for the next vector
+BLOCK_ROWS, BLOCK_BYTES = 32, 4096  # of what is written before the next rows
+AHEAD_BYTES = 128  # how far ahead in each row what is read next is fetched
+CONFLICT_BYTES = 4096  # rows at multiples of this share a few sets of the caches
 ALIGNED_VECTORS = 16  # of a row, from which on its first whole cache line is looked for
-LONG_RUN_BYTES = 1024  # of one read or write, from which on memory reaches its speed
+LONG_RUN_BYTES = 1024  # of one read or write, from which on it is long
 
 Body = Callable[[Linear, Linear], None]
 
@@ -154,6 +157,7 @@ class _Tiles:
         self.columns = lanes.extent_value(nest.lane)
         self.targets = frozenset(id(buffer) for s in nest.stores for buffer in s.buffers)
         self.streaming: frozenset[int] = frozenset()
+        self.along_writes = self._walks_along_writes()
         self.is_whole = False  # whether all tiles are: those at an edge then overlap others
 
     def emit(self) -> None:
@@ -162,16 +166,15 @@ class _Tiles:
         self.is_whole = self._may_overlap()
         if shift is not None and self.width * self._size() == LINE_BYTES and len(self.targets) == 1:
             self.streaming = self.targets & lanes.streams.stores
-            lanes.has_streamed = lanes.has_streamed or bool(self.streaming)
         b = lanes.b
         columns = self.columns if shift is None else b.bin("add", self.columns, shift)
         origin = Linear() if shift is None else Linear({shift.ref: -1})
-        # Walk along what is read, a vector of what is written at a time: long reads come from
-        # memory as fast as a copy's. A line that two vectors share must stay in the cache until
-        # the second one; short reads leave it to the writes to be long.
-        is_short = self._limit(self.nest.row) * self._size() < LONG_RUN_BYTES
-        run = max(LONG_RUN_BYTES // self._size(), self.width) if is_short else self.width
-        rows = MAX_RUN if shift is None else WHOLE
+        # Walk along what is written, in a few rows. Where that would be short, or the lines read
+        # push each other out of the caches, walk along what is read, a vector of what is written
+        # at a time: then a line that two vectors share must stay in the cache until the second one.
+        rows, run = BLOCK_ROWS, max(BLOCK_BYTES // self._size(), self.width)
+        if not self.along_writes:
+            rows, run = WHOLE if shift is not None else MAX_RUN, self.width
 
         def block(i: Linear, j: Linear) -> None:
             def tile(n: Linear, k: Linear) -> None:
@@ -200,6 +203,15 @@ class _Tiles:
     def _limit(self, f: For) -> int:
         return self.lanes.constant_extent(f) or f.var.hi + 1
 
+    def _walks_along_writes(self) -> bool:
+        if self._limit(self.nest.row) * self._size() < LONG_RUN_BYTES:
+            return True
+        pitches = [
+            stride_along(buffer_of(x), x.indices, self.nest.lane.var) for x in self.nest.loads
+        ]
+        is_apart = all(p is not None and p * self._size() % CONFLICT_BYTES for p in pitches)
+        return is_apart and self._limit(self.nest.lane) * self._size() >= LONG_RUN_BYTES
+
     def _has_aligned_rows(self) -> bool:
         """Whether all rows of what is written start at the same place in a cache line."""
         store = self.nest.stores[0]
@@ -215,10 +227,7 @@ class _Tiles:
             return None
         lanes, b = self.lanes, self.lanes.b
         with lanes.bound(self.nest.row.var, Linear()), lanes.bound(self.nest.lane.var, Linear()):
-            where = lanes.position(store.buffers[0], store.indices)
-            pointer = lanes.address(store.buffers[0], where)
-        address = b.op(f"ptrtoint ptr {pointer} to i64", "i64")
-        late = b.bin("and", address, constant(self.width * size - 1, "i64"))
+            late = lanes.past_multiple(store.buffers[0], store.indices, self.width * size)
         return b.bin("lshr", late, constant(size.bit_length() - 1, "i64"))
 
     def _tile(self, i: Linear, j: Linear) -> None:
@@ -245,9 +254,8 @@ class _Tiles:
 
     def _aligned(self, i: Linear, j: Linear) -> None:
         """A whole tile where tiles start at lines, around the cache if that pays off."""
-        self.lanes.streaming = self.streaming
-        self._rows(i, j, None, None)
-        self.lanes.streaming = frozenset()
+        with self.lanes.around_cache(self.streaming):
+            self._rows(i, j, None, None)
 
     def _may_overlap(self) -> bool:
         """Whether there is room for a tile, and storing an element twice stores the same."""
@@ -325,6 +333,9 @@ class _Tiles:
                 if rows is not None and columns is not None:
                     lanes.mask = b.bin("and", rows, b.lane(columns, n))
                 at = Linear(where.terms, where.const + n * where.lane, 1)
+                if self.along_writes and id(buffer) in lanes.streams.far:
+                    ahead = AHEAD_BYTES // dtypes.size_bytes(buffer.dtype)
+                    lanes.fetch(buffer, at, ahead, SECOND_CACHE)
                 runs.append(lanes.read(buffer, at))
             parts.append(transpose(b, runs))
         lanes.lanes, lanes.mask = self.width, mask

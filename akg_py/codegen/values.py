@@ -405,12 +405,12 @@ class Values(Indices):
             ref = self.b.op(f"getelementptr i8, ptr {pointer}, i64 {distance + line}", "ptr").ref
             self.b.emit(f"call void @llvm.prefetch.p0(ptr {ref}, i32 0, i32 {cache}, i32 1)")
 
-    def fetch(self, buffer: Buffer, where: Linear, distance: int) -> None:
+    def fetch(self, buffer: Buffer, where: Linear, distance: int, cache: int = FIRST_CACHE) -> None:
         """Ask for what lies `distance` elements behind `where`, for all lanes."""
         elem = arithmetic.memory_elem(buffer.dtype)
         size = ELEM_BYTES[elem]
         pointer = self._pointer(buffer, where, elem)
-        self._prefetch(pointer, size * self.lanes, size * distance, FIRST_CACHE)
+        self._prefetch(pointer, size * self.lanes, size * distance, cache)
 
     def address(self, buffer: Buffer, where: Linear) -> str:
         """The address of an element."""

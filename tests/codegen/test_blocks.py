@@ -64,7 +64,8 @@ def test_what_is_computed_of_runs(processor: Processor) -> None:
     scaled = swap_runs(8, 16, 8, "float32", lambda x, r: x * 2.0 + 1.0)
     assert is_swapped(scaled, processor)
     run_at(scaled, processor, 0)
-    by_row = swap_runs(8, 16, 8, "float32", lambda x, r: Select(r < 3, x, const(0.0, "float32"), "float32"))
+    zero = const(0.0, "float32")
+    by_row = swap_runs(8, 16, 8, "float32", lambda x, r: Select(r < 3, x, zero, "float32"))
     assert not is_swapped(by_row, processor)
     run_at(by_row, processor, 0)
 

@@ -169,3 +169,25 @@ def test_completed_large() -> None:
         C = te.compute(shape[::-1], transposed(A), name="C")
         a = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
         np.testing.assert_array_equal(build(te.create_schedule(C.op), [A, C])(a), a.T)
+
+
+@pytest.mark.parametrize("processor", available())
+@pytest.mark.parametrize("m, n", [(300, 700), (1030, 513), (512, 1024), (2000, 40)])
+def test_walks_along_either_side(processor: Processor, m: int, n: int) -> None:
+    """Long rows that are a power of two apart or not; more than a block of rows and lanes."""
+    for dtype in ("float32", "float16"):
+        f = transpose(m, n, dtype)
+        a, b = (random_array(np.random.default_rng(1), p) for p in f.params)
+        run_emitted(emit_func(f, processor=processor), [a, b])
+        np.testing.assert_array_equal(b, a.T)
+
+
+@pytest.mark.parametrize("shape", [(1000, 3000), (500, 600), (3001, 1024)])
+def test_pieces_for_threads_are_equal_where_they_can_be(shape: tuple[int, int]) -> None:
+    """An extent that isn't constant costs masks at the edge of every piece."""
+    X = te.placeholder(shape, name="X")
+    Y = te.compute(shape[::-1], transposed(X), name="Y")
+    kernel = build(te.create_schedule(Y.op), [X, Y], target="cpu", auto="full")
+    assert ("min(" in kernel.source) == (shape[0] == 3001)
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    np.testing.assert_array_equal(kernel(x), x.T)

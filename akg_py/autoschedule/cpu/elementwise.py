@@ -144,11 +144,12 @@ def _deal_turned(
     if math.prod(a.extent for a in rows) < PIECES:
         run = TURNED_BYTES // dtypes.size_bytes(s.state.stage(name).outputs[0].dtype)
         if inner.extent >= 2 * run:  # reads stay whole rows
-            chunk, inner = s[name].split(inner, factor=run)
+            chunk, inner = s[name].split(inner, factor=_even(inner.extent, run))
             rows.append(chunk)
         else:
             half = -(-across.extent // 128) * 64
             block = max(min(run, half), PIECE // inner.extent // 64 * 64)
+            block = _even(across.extent, block)
             if block < across.extent:
                 chunk, across = s[name].split(across, factor=block)
                 rows.append(chunk)
@@ -156,6 +157,11 @@ def _deal_turned(
         s[name].reorder(*rows, across, inner)
     _parallel(s, name, rows)
     return inner
+
+
+def _even(extent: int, size: int) -> int:
+    """The largest size of equal pieces not far below `size`, or `size`: edges cost masks."""
+    return next((n for n in range(min(size, extent), size // 2, -1) if extent % n == 0), size)
 
 
 def _deal_neighbours(
