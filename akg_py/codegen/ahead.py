@@ -41,7 +41,10 @@ def next_rows(
 
 
 def rows_below(loop: For, far: frozenset[int]) -> dict[int, int]:
-    """For large buffers of which `loop` reads a short piece of every row: bytes to a later row."""
+    """For large buffers of which `loop` reads a short piece of every row: bytes to a later row.
+
+    A piece is of one row only: a loop around loops over rows is none over rows.
+    """
     inner = {f.var: f for f in walk_stmts(loop.body) if isinstance(f, For)}
     found: dict[int, int] = {}
     for x in _loads(loop.body, far):
@@ -54,10 +57,10 @@ def rows_below(loop: For, far: frozenset[int]) -> dict[int, int]:
         moving = [lane_stride(flat, v) for v in inner]
         if step < MIN_STEP_BYTES or None in moving or 1 not in moving:
             continue
-        piece = 1
-        for f, stride in zip(inner.values(), moving, strict=True):
-            piece += (stride or 0) * (max(bounds(f.extent)[1], 1) - 1)
-        if piece * size < step:
+        strides = [stride or 0 for stride in moving]
+        extents = [max(bounds(f.extent)[1], 1) for f in inner.values()]
+        piece = 1 + sum(n * (extent - 1) for n, extent in zip(strides, extents, strict=True))
+        if piece * size < step and max(strides) * size < MIN_STEP_BYTES:
             found[id(x.source)] = ROWS_AHEAD * step
     return found
 

@@ -188,8 +188,9 @@ class Loops(Lanes):
 
     def _serial(self, s: For, start: Start | None = None) -> None:
         memo, ahead = dict(self.memo), self.ahead
-        self.ahead = ahead | rows_below(s, self.streams.far)
         plan = plan_registers(self, s)
+        if plan is None or self.processor.has_few_registers:  # else a sum meets its rows again soon
+            self.ahead = ahead | rows_below(s, self.streams.far)
         if plan is None:
             self.counted(self.extent_value(s), 1, lambda i: self.at(s, i), [])
         elif plan.assume:

@@ -83,6 +83,16 @@ def test_short_pieces_of_rows_are_fetched_from_rows_further_down() -> None:
     assert rows_below(down(64), frozenset()) == {}
 
 
+def test_a_block_of_rows_is_no_piece_of_a_row() -> None:
+    """What lies blocks ahead would push out what is needed next."""
+    source, block = buffer("S", (ROWS, N)), axis("b", ROWS // 8)
+    i, j = axis("i", 8), axis("j", 64)
+    rows = loop(i, 8, loop(j, 64, put(T, (j,), at(source, block * 8 + i, j)), "vector"))
+    around = loop(block, ROWS // 8, rows)
+    assert isinstance(rows, For) and isinstance(around, For)
+    assert fetched(rows) and not fetched(around)
+
+
 def test_columns_of_large_arrays_are_fetched() -> None:
     def packed(n: int) -> str:
         A, B = te.placeholder((64, 512), name="A"), te.placeholder((512, n), name="B")

@@ -193,8 +193,9 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     is_far = is_deep and columns < N and p.lines is None  # one panel is as packed
     packs = groups or ((is_far or is_converted) and _packed_rows(N * size) <= M)
     is_held = packs and size * K * N <= host().cache_bytes // HELD_SHARE
-    if has_few and not groups and M >= MANY_ROWS and (is_held or p.lines is not None):
-        return _tiles_along_rows(p, is_fused, rows, columns, packs)
+    is_passed = is_held or p.lines is not None or not (packs or has_few)
+    if not groups and M >= MANY_ROWS and is_passed:
+        return _tiles_along_rows(p, is_fused, packs)
     is_visited = has_few and not groups and (packs or M < MANY_ROWS)
     k_bytes = GROUPED_K_BYTES if groups else LONG_K_BYTES if is_visited else BLOCK_K_BYTES
     block_k = _even_k(K, k_bytes // size)
@@ -210,11 +211,13 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     return ProductTiles(rows, columns, block_k, block_rows, block_columns, pack)
 
 
-def _tiles_along_rows(
-    p: Product, is_fused: bool, rows: int, columns: int, packs: bool
-) -> ProductTiles:
+def _tiles_along_rows(p: Product, is_fused: bool, packs: bool) -> ProductTiles:
     """Tiles that keep rows of A in the first cache while panels of B pass by in a stream."""
     M, N, K = p.m.extent, p.columns, p.k.extent
+    lanes = host().vector_bytes // 4
+    most, wide = _tile_cells()
+    width = min(_ceildiv(N, lanes), wide)
+    rows, columns = min(most // width, HIGHEST_TILE), width * lanes
     is_dealt = math.prod(a.extent for a in p.rest) >= 2 * thread_count()
     block_rows = _block(M, rows, LONG_ROWS) if packs and not is_dealt else 0
     block_columns = N
@@ -251,12 +254,17 @@ def _is_converted(operand: Tensor) -> bool:
     return operand.dtype in ("float16", "bfloat16")
 
 
+def _tile_cells() -> tuple[int, int]:
+    """Vectors of a tile that fit the registers, and the most that lie side by side in it."""
+    return (12, 2) if host().has_few_registers else (24, 4)
+
+
 def _register_tile(M: int, vectors: int, K: int, groups: bool) -> tuple[int, int]:
     """Rows and vectors of a tile whose accumulators fit the registers.
 
     Words of groups are best copied in runs of a whole number of vectors of their elements.
     """
-    most, wide = (12, 2) if host().has_few_registers else (24, 4)
+    most, wide = _tile_cells()
     if M >= MANY_ROWS:  # a short sum spends its time at the tile's edges: high tiles there
         width = min(vectors, 2 if K <= SHORT_K else wide)
         return min(most // width, HIGHEST_TILE), width
