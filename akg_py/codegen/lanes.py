@@ -28,6 +28,7 @@ from akg_py.ir.stmt import Alloc, Buffer, For, Stmt, Store, sub_stmts, walk_stmt
 WIDE = 4  # vectors that a loop over lanes around another loop takes at once
 TILE_CELLS = 8  # accumulators from which on a loop has no registers left for more of them;
 FULL_CELLS = 16  # from which on the loop's own instructions don't matter beside theirs
+LONG_BODY = 24  # values of a loop without accumulators, from which on copies of it gain nothing
 UNROLLED = 4  # copies of the body of an innermost loop with fewer
 
 
@@ -131,7 +132,7 @@ class Lanes(Values):
             self.registers[id(buffer)] = tile
         self.b.at = head
         i, following = self.b.name(), self.b.name()
-        at = len(head.lines)
+        at, size = len(head.lines), self.b.count
         self.multiples[i] = step
         self.counters.append((i, before))
         body(Linear({i: 1}))
@@ -145,6 +146,7 @@ class Lanes(Values):
         done = self.b.block("done")
         self.b.branch(more, head, done)
         cells = sum(len(t.cells) for t in self.registers.values())
+        unrolls = unrolls and (cells > 0 or self.b.count - size <= LONG_BODY)
         if not unrolls or cells >= TILE_CELLS:
             copies = UNROLLED if unrolls and cells < FULL_CELLS and latch is head else 1
             self.b.at.end += f", !llvm.loop {self.b.module.unrolled(copies)}"

@@ -264,7 +264,8 @@ class Builder:
         return tuple(self.splat(v, lanes) for v in values)
 
     def bin(self, op: str, x: Val, y: Val) -> Val:
-        x, y = self.join(x, y)
+        if x.lanes != y.lanes:
+            x, y = self.join(x, y)
         if x.elem != y.elem:
             raise InternalError(f"{op} of {x.elem} and {y.elem}")
         if size := self.pieces.get(x.ref) or self.pieces.get(y.ref):

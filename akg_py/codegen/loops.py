@@ -53,6 +53,8 @@ from akg_py.ir.stmt import (
 
 STACK_BYTES = 16 << 10  # of one buffer
 STACK_TOTAL = 64 << 10
+NEVER_REGISTERS = 1 << 10  # bytes of storage that isn't worth putting into registers
+_LAUNDER = "llvm.launder.invariant.group.p0"
 MAX_VECTORS = 8  # of a whole loop over lanes that gets code of its own beside its tail's
 
 
@@ -127,7 +129,8 @@ class Loops(Lanes):
         size = dtypes.size_bytes(buffer.dtype) * size_of(buffer)
         with self.memory.take(size) as offset:
             if offset is None:
-                self.pointers[id(buffer)] = self.b.alloca(f"[{max(size, 1)} x i8]", 64)
+                place = self.b.alloca(f"[{max(size, 1)} x i8]", 64)
+                self.pointers[id(buffer)] = self._beside_registers(place, size)
             else:
                 here, self.b.at = self.b.at, self.b.entry  # before all that may use it
                 place = f"getelementptr i8, ptr %workspace, i64 {offset}"
@@ -135,6 +138,18 @@ class Loops(Lanes):
                 self.b.at = here
             self.statement(s.body)
             del self.pointers[id(buffer)]
+
+    def _beside_registers(self, pointer: str, size: int) -> str:
+        """Storage that LLVM doesn't try to keep in registers, where it is larger than these.
+
+        Its attempts on each loop around would take longer than all its other work on loops.
+        """
+        if size < NEVER_REGISTERS:
+            return pointer
+        name = self.b.name()
+        self._declare(_LAUNDER, f"declare ptr @{_LAUNDER}(ptr)")
+        self.b.emit(f"{name} = call ptr @{_LAUNDER}(ptr {pointer})")
+        return name
 
     # ------------------------------------------------------------ loops
 

@@ -5,6 +5,8 @@ In: buffers and indices of loop IR; out: numbers and expressions. Nothing here m
 
 from __future__ import annotations
 
+import functools
+
 from akg_py.ir.expr import (
     Binary,
     Const,
@@ -18,6 +20,7 @@ from akg_py.ir.expr import (
 from akg_py.ir.stmt import Buffer
 
 
+@functools.lru_cache(maxsize=1024)  # emitting asks about the same access many times
 def flat_index(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr | None:
     """The element number in row-major order as one index expression, or None if it depends on data.
 

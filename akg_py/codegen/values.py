@@ -442,15 +442,15 @@ class Values(Indices):
         LLVM doesn't see where it comes from. It would look for the best way to step through all
         loops around, which takes longer than all the rest of code generation.
         """
-        here, self.b.at = self.b.at, before
-        offset = self.uniform(Linear(terms))
-        assert offset is not None
-        at = self.b.op(f"getelementptr {elem}, ptr {ref}, i64 {offset.ref}", "ptr")
-        known = self.b.at.known.get(f"fixed {at.ref}")
+        key = f"fixed {elem} {ref} {terms}"
+        known = before.known.get(key)
         if known is None:
-            known = self.b.call("llvm.strip.invariant.group.p0", "ptr", 1, at)
-            self.b.at.known[f"fixed {at.ref}"] = known
-        self.b.at = here
+            here, self.b.at = self.b.at, before
+            offset = self.uniform(Linear(terms))
+            assert offset is not None
+            at = self.b.op(f"getelementptr {elem}, ptr {ref}, i64 {offset.ref}", "ptr")
+            known = before.known[key] = self.b.call("llvm.strip.invariant.group.p0", "ptr", 1, at)
+            self.b.at = here
         return known.ref
 
     def _as_bits(self, buffer: Buffer, value: Val) -> Val:
@@ -458,15 +458,14 @@ class Values(Indices):
 
         For AVX-512 it has no store of half floats around the cache, and would make a plain one.
         """
-        here, self.b.at = self.b.at, self.b.entry
-        zero = self.b.at.known.get("zero")
+        zero = self.b.entry.known.get("zero")
         if zero is None:
+            here, self.b.at = self.b.at, self.b.entry
             base = Val(self.pointers[id(buffer)], "ptr")
             hidden = self.b.call("llvm.strip.invariant.group.p0", "ptr", 1, base)
             ends = [self.b.op(f"ptrtoint ptr {p.ref} to i64", "i64") for p in (hidden, base)]
-            zero = self.b.cast("trunc", self.b.bin("sub", *ends), "i16")
-            self.b.at.known["zero"] = zero
-        self.b.at = here
+            zero = self.b.at.known["zero"] = self.b.cast("trunc", self.b.bin("sub", *ends), "i16")
+            self.b.at = here
         return self.b.bin("or", value, zero)
 
     def _pointers(self, buffer: Buffer, where: Linear, elem: str) -> str:

@@ -409,7 +409,19 @@ def test_unroll_is_capped() -> None:
 def test_loops_around_a_full_register_tile_are_not_unrolled_again() -> None:
     columns = host().vector_bytes // 4
     assert "llvm.loop.unroll.disable" in CpuKernel(matmul(8, 2 * columns, 9, 8, 2 * columns)).llvm
-    assert "llvm.loop.unroll.disable" not in CpuKernel(matmul(8, columns, 9, 1, columns)).llvm
+    assert "llvm.loop.unroll.disable" not in CpuKernel(matmul(1, columns, 9, 1, columns)).llvm
+
+
+@pytest.mark.parametrize("terms, unrolls", [(2, True), (30, False)])
+def test_loops_with_long_bodies_are_not_unrolled(terms: int, unrolls: bool) -> None:
+    """Copies of them would take long to compile and gain nothing."""
+    A, B = buffer("A", (8, 16)), buffer("B", (8, 16))
+    i, j = axis("i", 8), axis("j", 16)
+    value = at(A, i, j)
+    for n in range(terms):
+        value = value * float(n) + 1.0
+    f = func([A, B], [B], loop(i, 8, loop(j, 16, put(B, (i, j), value), "vector")))
+    assert ("llvm.loop.unroll.disable" not in CpuKernel(f).llvm) == unrolls
 
 
 def test_intrinsic_is_its_body() -> None:
