@@ -21,6 +21,7 @@ from akg_py.ir.stmt import Buffer, For, Stmt, sub_exprs, walk_stmts
 MIN_ROW_BYTES = 4 << 10  # the processor itself fetches shorter rows ahead
 MIN_STEP_BYTES = 1 << 10  # and foresees shorter steps
 ROWS_AHEAD = 8
+ALONG_BYTES = 2 << 10  # along rows that are read side by side
 
 
 def next_rows(
@@ -62,6 +63,24 @@ def rows_below(loop: For, far: frozenset[int]) -> dict[int, int]:
         piece = 1 + sum(n * (extent - 1) for n, extent in zip(strides, extents, strict=True))
         if piece * size < step and max(strides) * size < MIN_STEP_BYTES:
             found[id(x.source)] = ROWS_AHEAD * step
+    return found
+
+
+def rows_beside(lanes: For, large: frozenset[int]) -> dict[int, int]:
+    """For large buffers of which a loop over lanes reads several rows at once: bytes to what is next.
+
+    The processor follows one row by itself; beside others it comes too late.
+    """
+    inner = [f.var for f in walk_stmts(lanes.body) if isinstance(f, For)]
+    found: dict[int, int] = {}
+    for x in _loads(lanes.body, large):
+        assert isinstance(x.source, Buffer)
+        flat = flat_index(x.source, x.indices)
+        if flat is None or lane_stride(flat, lanes.var) != 1:
+            continue
+        size = dtypes.size_bytes(x.source.dtype)
+        if any((lane_stride(flat, v) or 0) * size >= MIN_STEP_BYTES for v in inner):
+            found[id(x.source)] = ALONG_BYTES
     return found
 
 

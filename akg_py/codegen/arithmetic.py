@@ -8,6 +8,8 @@ INDEX_VALUE.
 
 from __future__ import annotations
 
+import math
+
 from akg_py import dtypes
 from akg_py.codegen import functions
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant
@@ -178,9 +180,10 @@ def _float_binary(b: Builder, op: str, x: Val, y: Val, dtype: str) -> Val:
 
 
 def minimum_maximum(b: Builder, op: str, x: Val, y: Val) -> Val:
-    """min or max of floats; a NaN on either side is the result."""
+    """min or max of floats; a NaN on either side makes one."""
     chosen = b.select(b.compare("olt" if op == "min" else "ogt", x, y), x, y)
-    return b.select(b.compare("uno", x, x), x, chosen)
+    # with x in place of the constant, LLVM makes one choice of two, and no minps or maxps
+    return b.select(b.compare("uno", x, x), constant(math.nan, x.elem), chosen)
 
 
 def _float_modulo(b: Builder, x: Val, y: Val) -> Val:

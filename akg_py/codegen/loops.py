@@ -13,7 +13,7 @@ from itertools import zip_longest
 
 from akg_py import dtypes
 from akg_py.codegen import arithmetic
-from akg_py.codegen.ahead import next_rows, rows_below
+from akg_py.codegen.ahead import next_rows, rows_below, rows_beside
 from akg_py.codegen.blocks import emit_blocks
 from akg_py.codegen.dependence import is_independent
 from akg_py.codegen.dots import emit_dot, emit_group_store
@@ -186,6 +186,12 @@ class Loops(Lanes):
         self._serial(s)
 
     def _lane_loop(self, s: For) -> None:
+        ahead = self.ahead
+        self.ahead = ahead | rows_beside(s, self.streams.loads)
+        self._whole_or_open(s)
+        self.ahead = ahead
+
+    def _whole_or_open(self, s: For) -> None:
         full = full_extent(self, s)
         is_open = self.constant_extent(s) is None and s.var not in self.lane_masks
         if is_open and not self.unversioned and full and full <= MAX_VECTORS * self.lane_count(s):
