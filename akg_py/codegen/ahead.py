@@ -1,6 +1,6 @@
 """Which elements of large arrays a loop fetches before it needs them, where the processor doesn't.
 
-Kernels that pass several times over a row: the second pass fetches the next row. The first one
+Kernels that pass several times over a row: the second pass fetches a later row. The first one
 waits for memory, later ones find their row in the cache, and the memory would rest meanwhile.
 
 Loops that take a short piece of each row: rows further down are fetched. A processor foresees what
@@ -18,7 +18,8 @@ from akg_py.codegen.strides import flat_index, lane_stride
 from akg_py.ir.expr import Load, Var, bounds, walk
 from akg_py.ir.stmt import Buffer, For, Stmt, sub_exprs, walk_stmts
 
-MIN_ROW_BYTES = 4 << 10  # the processor itself fetches shorter rows ahead
+MIN_ROW_BYTES = 1 << 10  # the processor itself fetches shorter rows ahead
+LATER_BYTES = 8 << 10  # how far on a later row is, at least: the next one would come too late
 MIN_STEP_BYTES = 1 << 10  # and foresees shorter steps
 ROWS_AHEAD = 8
 ALONG_BYTES = 2 << 10  # along rows that are read side by side
@@ -27,7 +28,7 @@ ALONG_BYTES = 2 << 10  # along rows that are read side by side
 def next_rows(
     stmts: tuple[Stmt, ...], row: Var, large: frozenset[int]
 ) -> dict[int, dict[int, int]]:
-    """For each loop (by id) that is the second one over a large buffer: bytes to the next row."""
+    """For each loop (by id) that is the second one over a large buffer: bytes to a later row."""
     passes: dict[int, list[tuple[For, int]]] = {}
     for s in stmts:
         if isinstance(s, For):
@@ -67,7 +68,7 @@ def rows_below(loop: For, far: frozenset[int]) -> dict[int, int]:
 
 
 def rows_beside(lanes: For, large: frozenset[int]) -> dict[int, int]:
-    """For large buffers of which a loop over lanes reads several rows at once: bytes to what is next.
+    """For large buffers of which a loop over lanes reads rows side by side: bytes to what is next.
 
     The processor follows one row by itself; beside others it comes too late.
     """
@@ -94,7 +95,7 @@ def _loads(s: Stmt, buffers: frozenset[int]) -> Iterator[Load]:
 
 
 def _rows_read(loop: For, row: Var, large: frozenset[int]) -> dict[int, int]:
-    """Large buffers that `loop` steps through, with the bytes between two rows."""
+    """Large buffers that `loop` steps through, with the bytes to a row that is far enough."""
     result: dict[int, int] = {}
     for x in _loads(loop.body, large):
         assert isinstance(x.source, Buffer)
@@ -104,5 +105,5 @@ def _rows_read(loop: For, row: Var, large: frozenset[int]) -> dict[int, int]:
         size = dtypes.size_bytes(x.source.dtype)
         step = lane_stride(flat, row) or 0
         if step >= bounds(loop.extent)[1] and step * size >= MIN_ROW_BYTES:
-            result[id(x.source)] = step * size
+            result[id(x.source)] = -(-LATER_BYTES // (step * size)) * step * size
     return result

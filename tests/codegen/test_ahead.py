@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 import akg_py as akg
 from akg_py import te
-from akg_py.codegen.ahead import ROWS_AHEAD, next_rows, rows_below
+from akg_py.codegen.ahead import ALONG_BYTES, ROWS_AHEAD, next_rows, rows_below, rows_beside
 from akg_py.codegen.dependence import accesses
 from akg_py.codegen.host import CpuKernel
 from akg_py.ir.expr import Expr, const
@@ -32,6 +34,29 @@ def test_the_second_pass_fetches_the_next_row() -> None:
     assert planned(one_pass()) == [{}]
     assert planned(one_pass(), one_pass(step=2)) == [{}, {}]
     assert planned(one_pass(), one_pass(row=const(3))) == [{}, {}]
+
+
+@pytest.mark.parametrize("width, rows", [(128, 0), (256, 8), (1000, 3), (1024, 2), (5000, 1)])
+def test_a_later_row_is_far_enough(width: int, rows: int) -> None:
+    source, j = buffer("S", (ROWS, width)), axis("j", width)
+    passes = tuple(loop(j, width, put(T, (j,), at(source, ROW, j))) for _ in range(2))
+    found = next_rows(passes, ROW, frozenset({id(source)}))
+    assert found.get(id(passes[1]), {}) == ({id(source): 4 * width * rows} if rows else {})
+
+
+def test_rows_side_by_side_are_fetched_along() -> None:
+    source, i, j = buffer("S", (ROWS, N)), axis("i", ROWS), axis("j", N)
+    large = frozenset({id(source)})
+
+    def lanes(*indices: Expr) -> For:
+        found = loop(j, N, loop(i, ROWS, put(T, (j,), at(source, *indices))), "vector")
+        assert isinstance(found, For)
+        return found
+
+    assert rows_beside(lanes(i, j), large) == {id(source): ALONG_BYTES}
+    assert rows_beside(lanes(i, j), frozenset()) == {}
+    assert rows_beside(lanes(const(0), j), large) == {}
+    assert rows_beside(lanes(i, (j * 2) % N), large) == {}
 
 
 def test_small_arrays_are_left_alone() -> None:
