@@ -219,7 +219,7 @@ def _tiles_along_rows(p: Product, is_fused: bool, packs: bool) -> ProductTiles:
     width = min(_ceildiv(N, lanes), wide)
     rows, columns = min(most // width, HIGHEST_TILE), width * lanes
     is_dealt = math.prod(a.extent for a in p.rest) >= 2 * thread_count()
-    block_rows = _block(M, rows, LONG_ROWS) if packs and not is_dealt else 0
+    block_rows = 0 if is_dealt else _block(M, rows, LONG_ROWS)
     block_columns = N
     if not packs:  # lines of B follow each other far apart: they meet again in the second cache
         block_columns = BLOCK_BYTES // (4 * dtypes.size_bytes(p.b.dtype) * K)
