@@ -42,10 +42,13 @@ def next_rows(
     return found
 
 
-def rows_below(loop: For, far: frozenset[int]) -> dict[int, int]:
+def rows_below(loop: For, far: frozenset[int], around: tuple[Var, ...] = ()) -> dict[int, int]:
     """For large buffers of which `loop` reads a short piece of every row: bytes to a later row.
 
     A piece is of one row only: a loop around loops over rows is none over rows.
+
+    Args:
+        around: loops further out that must not come back to the same rows.
     """
     inner = {f.var: f for f in walk_stmts(loop.body) if isinstance(f, For)}
     found: dict[int, int] = {}
@@ -58,6 +61,8 @@ def rows_below(loop: For, far: frozenset[int]) -> dict[int, int]:
         step = (lane_stride(flat, loop.var) or 0) * size
         moving = [lane_stride(flat, v) for v in inner]
         if step < MIN_STEP_BYTES or None in moving or 1 not in moving:
+            continue
+        if any(lane_stride(flat, v) == 0 for v in around):
             continue
         strides = [stride or 0 for stride in moving]
         extents = [max(bounds(f.extent)[1], 1) for f in inner.values()]

@@ -210,8 +210,9 @@ class Loops(Lanes):
     def _serial(self, s: For, start: Start | None = None) -> None:
         memo, ahead = dict(self.memo), self.ahead
         plan = plan_registers(self, s)
-        if plan is None or self.processor.has_few_registers:  # else a sum meets its rows again soon
-            self.ahead = ahead | rows_below(s, self.streams.far)
+        may_repeat = plan is None or self.processor.has_few_registers
+        around = () if may_repeat else tuple(v for v, at in self.env.items() if at.terms)
+        self.ahead = ahead | rows_below(s, self.streams.far, around)
         if plan is None:
             self.counted(self.extent_value(s), 1, lambda i: self.at(s, i), [])
         elif plan.assume:

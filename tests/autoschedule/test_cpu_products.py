@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +28,8 @@ SHAPES = [
     (100, 100, 100),
     (193, 33, 64),
     (40, 700, 65),  # few rows: columns are dealt
+    (4, 304, 1100),  # very few: whole rows of B pass by
+    (7, 523, 600),
     (300, 20, 1),
     (0, 5, 3),
     (5, 0, 3),
@@ -139,6 +142,23 @@ def test_threads_do_not_matter() -> None:
     assert_exact(results[0], results[2])
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [(4096, 64, 64), (8192, 32, 128), (64, 64, 4096), (128, 128, 128), (1024, 1024, 64),
+     (300, 300, 300), (20, 1024, 1024), (4, 4096, 1024), (2, 1100, 600)],
+    ids=str,
+)  # fmt: skip
+def test_large_products_are_dealt_out(shape: tuple[int, int, int]) -> None:
+    M, N, K = shape
+    A, B = te.placeholder((M, K), name="A"), te.placeholder((K, N), name="B")
+    C = ops.matmul(A, B)
+    with threads(2):
+        kernel = akg.build(te.create_schedule(C.op), [A, B, C], target="cpu")
+    main = kernel.source[kernel.source.index("def main") :]
+    pieces = [int(n) for n in re.findall(r"prange\((\d+)\)", main)]
+    assert pieces and all(n >= 2 for n in pieces)
+
+
 def test_what_is_no_product_stays() -> None:
     A = te.placeholder((8, 9), name="A")
     k = te.reduce_axis((0, 9), name="k")
@@ -158,7 +178,15 @@ def tiles_for(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(
     "shape",
-    [(50, 600, 64), (300, 257, 128), (2, 1024, 90), (20, 1024, 90), (300, 130, 200), (9, 40, 2500)],
+    [
+        (50, 600, 64),
+        (300, 257, 128),
+        (2, 1024, 90),
+        (20, 1024, 90),
+        (300, 130, 200),
+        (9, 40, 2500),
+        (4, 700, 405),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("batch", [0, 2])

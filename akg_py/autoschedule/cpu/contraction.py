@@ -32,11 +32,13 @@ NEAR_BYTES = 2 << 20  # of A, up to which threads take columns, and all rows of 
 BLOCK_BYTES = 256 << 10  # of a product that waits for its consumer
 HELD_SHARE = 6  # part of the last cache that B may take to be read once for each row of tiles
 PACKED_BYTES = 64 << 10  # B is packed when it is larger ...
-PACKED_ROWS = 32  # ... read this often, or half of it with few registers, ...
+CONVERTED_ROWS, PACKED_ROWS = 32, 16  # ... by so many rows if converted, or with few registers ...
 PACKED_K = 64  # ... and has more rows than the first cache holds at any distance;
 SHORT_SUM, SHORT_PACKED_K = 128, 32  # sums that end so soon that storing C takes much of the time
 NARROW_BYTES, NARROW_ROWS = 512, 256  # of rows of B that are near each other anyway
 SET_BYTES = 4096  # rows that lie a multiple of this apart push each other out of the caches
+STREAM_ROWS = 8  # of A, up to which a tile holds them all, and B is passed over once: if it has ...
+STREAM_BYTES, STREAM_K = 1 << 20, 8  # ... so many bytes, in whole rows, so many side by side
 SHORT_K = 512  # rows of A that follow each other closely enough for high tiles
 MANY_ROWS = 48
 HIGHEST_TILE = 14  # rows of a tile
@@ -191,8 +193,13 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     is_short = has_few and not groups and K <= SHORT_SUM
     is_deep = (SHORT_PACKED_K if is_short else PACKED_K) < K and size * K * N > PACKED_BYTES
     is_far = is_deep and columns < N and p.lines is None  # one panel is as packed
-    packs = groups or ((is_far or is_converted) and _packed_rows(N * size) <= M)
+    packs = groups or ((is_far or is_converted) and _packed_rows(N * size, is_converted) <= M)
     is_held = packs and size * K * N <= host().cache_bytes // HELD_SHARE
+    is_stream = min(rows, STREAM_ROWS) >= M and size * K * N >= STREAM_BYTES
+    if is_stream and not groups and p.lines is None:
+        block_columns = min(_block(N, columns, STREAM_BYTES // (4 * M)), N)
+        block_k = next((n for n in (STREAM_K, 7, 9, 6, 10) if K % n == 0), STREAM_K)
+        return ProductTiles(rows, columns, block_k, 0, block_columns, pack="")
     is_passed = is_held or p.lines is not None or not (packs or has_few)
     if not groups and M >= MANY_ROWS and is_passed:
         return _tiles_along_rows(p, is_fused, packs)
@@ -235,13 +242,13 @@ def _tiles_along_rows(p: Product, is_fused: bool, packs: bool) -> ProductTiles:
     return ProductTiles(rows, columns, block_k, block_rows, block_columns, pack, along_rows=True)
 
 
-def _packed_rows(row_bytes: int) -> int:
+def _packed_rows(row_bytes: int, is_converted: bool) -> int:
     """Rows of A from which on it pays to pack a B whose rows have `row_bytes`."""
     if not host().has_few_registers:
-        return PACKED_ROWS
+        return CONVERTED_ROWS if is_converted else MANY_ROWS
     if row_bytes <= NARROW_BYTES:
         return NARROW_ROWS
-    return 2 if row_bytes % SET_BYTES == 0 else PACKED_ROWS // 2
+    return 2 if row_bytes % SET_BYTES == 0 else PACKED_ROWS
 
 
 def _copies_rows(p: Product, tiles: ProductTiles) -> bool:
@@ -269,10 +276,11 @@ def _register_tile(M: int, vectors: int, K: int, groups: bool) -> tuple[int, int
         width = min(vectors, 2 if K <= SHORT_K else wide)
         return min(most // width, HIGHEST_TILE), width
 
-    def work(tile: tuple[int, int]) -> int:
+    def work(tile: tuple[int, int]) -> tuple[int, int]:
         rows, width = tile
         steps = max(rows * width, rows + width, MIN_CHAINS)
-        return _ceildiv(M, rows) * _ceildiv(vectors, width) * steps
+        cost = _ceildiv(M, rows) * _ceildiv(vectors, width) * steps
+        return cost, rows < M if M <= STREAM_ROWS else rows + width
 
     widths = [w for w in range(min(vectors, most), 0, -1) if not groups or w in (1, 2, 4)]
     return min(((min(M, most // w, HIGHEST_TILE), w) for w in widths), key=work)

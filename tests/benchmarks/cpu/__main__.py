@@ -29,6 +29,7 @@ CLASSES = (
     "ceilings",
     "matmul",
     "low_precision",
+    "few_rows",
     "matmul_gelu",
     "elementwise",
     "rows",

@@ -18,6 +18,7 @@ BARS = (
     Bar("our float32", 0.95, groups=("float16",)),
     Bar(ONE_THREAD, 1.75, threads=2, least_ms=1.0),
 )
+TOLERANCE = {"bfloat16": 2**-7, "float16": 2**-10}  # relative, of a result rounded once
 SHAPES = [(512, 512, 512), (1024, 1024, 1024), (1024, 512, 2048), (1000, 500, 2049)]
 
 
@@ -60,7 +61,7 @@ def product(shape: tuple[int, ...], dtype: str) -> Case:
         f"{dtype} {label_of(shape)}",
         candidates,
         [expected],
-        rtol={"bfloat16": 2**-7, "float16": 2**-10}.get(dtype, 0.0),
+        rtol=TOLERANCE.get(dtype, 0.0),
         atol=2e-6 * K,
         group=dtype,
         work=2e-9 * M * N * K,
