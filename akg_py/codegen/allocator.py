@@ -31,6 +31,7 @@ class _Spare:
     """Blocks that no array uses, the one freed last at the end."""
 
     def __init__(self) -> None:
+        self.most_bytes = KEPT_BYTES  # the module's names are gone when the interpreter ends
         self.lock = threading.Lock()
         self.blocks: list[mmap.mmap] = []
         self.leases: dict[int, Any] = {}
@@ -57,10 +58,10 @@ class _Spare:
 
     def _give(self, block: mmap.mmap) -> None:
         # this may run in the middle of anything: not even waiting for the lock is allowed
-        if len(block) <= KEPT_BYTES and self.lock.acquire(blocking=False):
+        if len(block) <= self.most_bytes and self.lock.acquire(blocking=False):
             self.blocks.append(block)
             kept = sum(map(len, self.blocks))
-            while kept > KEPT_BYTES:
+            while kept > self.most_bytes:
                 kept -= len(self.blocks.pop(0))
             self.lock.release()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import random
+import subprocess
+import sys
 import threading
 import warnings
 from typing import Any
@@ -78,7 +80,7 @@ def test_much_larger_blocks_are_not_used(spare: Any) -> None:
 
 
 def test_what_is_kept_is_bounded(spare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocator, "KEPT_BYTES", 8 << 20)
+    monkeypatch.setattr(allocator._spare, "most_bytes", 8 << 20)
     arrays = [empty((n << 18,), F32) for n in (1, 2, 3, 4, 9)]
     while arrays:
         arrays.pop()
@@ -133,3 +135,15 @@ def test_a_child_has_its_own_memory() -> None:
             os._exit(0 if (a == 2).all() and address_of(empty(LARGE, F32)) else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert (a == 1).all()
+
+
+def test_an_array_may_outlive_the_module() -> None:
+    """When the interpreter ends, names of modules are gone before what other modules hold."""
+    code = (
+        "import numpy as np\n"
+        "from akg_py.codegen import allocator\n"
+        "allocator.kept = allocator.empty((1 << 20,), np.dtype('float32'))\n"
+        "allocator.function = lambda: allocator\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
