@@ -26,8 +26,8 @@ PROFILE = """
 From K = 256 on the fused kernel takes as long as the product alone (last column but one): bias and
 gelu are nearly free. Both sides then spend their time in a product at 90 % and more of the
 multiply-add ceiling (`cpu_ceilings.md`), and the passes that fusion saves are 15 to 30 % of numpy's
-time. Where the product is short (K of 64 and 128) they are half of it, and the bar is met. With bias
-and gelu for nothing and every product at the ceiling, the means would be 1.55 and 1.80.
+time. Where the product is short (K of 64 and 128) they are half of it, and the bar is met. With
+bias and gelu for nothing and every product at the ceiling, the means would be 1.55 and 1.80.
 """
 SHAPES = [  # (M, K, N)
     (512, 512, 512),
