@@ -160,6 +160,7 @@ class Builder:
         self.blocks: list[Block] = []
         self.entry = self.block("entry")
         self.allocas: list[str] = []
+        self.depths: dict[str, int] = {}  # loops around the place where a pointer is made
         self.pieces: dict[str, int] = {}  # wide masks made of vectors: the lanes of these
         self.at = self.entry
 

@@ -149,6 +149,7 @@ class Loops(Lanes):
         name = self.b.name()
         self._declare(_LAUNDER, f"declare ptr @{_LAUNDER}(ptr)")
         self.b.emit(f"{name} = call ptr @{_LAUNDER}(ptr {pointer})")
+        self.b.depths[name] = len(self.counters)
         return name
 
     # ------------------------------------------------------------ loops

@@ -426,7 +426,8 @@ class Values(Indices):
             counter, before = self.counters[-1]
             step = terms.pop(counter, 0)
             fixed = {"%begin", *(outer for outer, _ in self.counters[:-1])}
-            if terms and fixed.issuperset(terms):
+            is_known = self.b.depths.get(ref, -1) < len(self.counters)  # before the innermost loop
+            if terms and is_known and fixed.issuperset(terms):
                 ref, terms = self._fixed(before, ref, terms, elem), {}
             if step:
                 terms[counter] = step

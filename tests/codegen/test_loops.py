@@ -583,3 +583,13 @@ def test_unguarded_select_may_still_leave_the_array() -> None:
     for kind in KINDS:
         value = Select(i < 8, at(A, i), const(0, "float32"), "float32")
         check(func([A, B], [B], loop(i, 64, put(B, (i,), value), kind)))
+
+
+def test_storage_inside_the_innermost_loop() -> None:
+    """Its address isn't known before that loop, whatever it is indexed by."""
+    A, B = buffer("A", (4, 3, 16)), buffer("B", (4, 3, 16))
+    T = Buffer("T", (4, 512), "float32", "local")
+    o, i, j, k = axis("o", 4), axis("i", 3), axis("j", 16), axis("k", 16)
+    fill = loop(j, 16, put(T, (o, j), at(A, o, i, j) + 1.0), "vector")
+    use = loop(k, 16, put(B, (o, i, k), at(T, o, k) * 2.0), "vector")
+    check(func([A, B], [B], loop(o, 4, loop(i, 3, Alloc(T, Seq((fill, use)))))))
