@@ -206,11 +206,11 @@ class _Tiles:
     def _walks_along_writes(self) -> bool:
         if self._limit(self.nest.row) * self._size() < LONG_RUN_BYTES:
             return True
-        pitches = [
-            stride_along(buffer_of(x), x.indices, self.nest.lane.var) for x in self.nest.loads
-        ]
-        is_apart = all(p is not None and p * self._size() % CONFLICT_BYTES for p in pitches)
-        return is_apart and self._limit(self.nest.lane) * self._size() >= LONG_RUN_BYTES
+        for x in self.nest.loads:
+            pitch = stride_along(buffer_of(x), x.indices, self.nest.lane.var)
+            if pitch is None or pitch * dtypes.size_bytes(x.dtype) % CONFLICT_BYTES == 0:
+                return False
+        return self._limit(self.nest.lane) * self._size() >= LONG_RUN_BYTES
 
     def _has_aligned_rows(self) -> bool:
         """Whether all rows of what is written start at the same place in a cache line."""
