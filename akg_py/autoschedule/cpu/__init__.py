@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from akg_py.autoschedule.cpu.contraction import cache_narrow_products, tile_product
 from akg_py.autoschedule.cpu.conv import schedule_convolutions
+from akg_py.autoschedule.cpu.dots import tile_dots
 from akg_py.autoschedule.cpu.elementwise import nodes_with, schedule_elementwise
 from akg_py.autoschedule.cpu.reductions import schedule_reductions
 from akg_py.autoschedule.cpu.rows import schedule_rows
@@ -46,7 +47,7 @@ def complete_cpu(s: Schedule, untouched: bool) -> None:
     cache_narrow_products(s)
     done: set[str] = set()
     for name in [stage.name for stage in s.stages]:
-        done |= tile_product(s, name)
+        done |= tile_dots(s, name) or tile_product(s, name)
     for name in [stage.name for stage in s.stages]:
         stage = s.state.stage(name)
         if (

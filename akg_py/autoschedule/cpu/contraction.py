@@ -56,6 +56,7 @@ class Product:
         rest: further axes of C.
         group: neighbours along k that a dot instruction takes; 1 if there is none.
         k_first: whether neighbours along k do not lie next to each other in A.
+        n_first: whether it is those along k that lie next to each other in B.
         lines: an axis in front of n that is one axis with it, in B and in C; or None.
     """
 
@@ -67,6 +68,7 @@ class Product:
     rest: tuple[IterVar, ...]
     group: int
     k_first: bool
+    n_first: bool = False
     lines: IterVar | None = None
 
     @property
@@ -134,7 +136,8 @@ def match_product(stage: StageState) -> Product | None:
     rest = tuple(a for a in op.axis if a is not m and a is not n)
     a, b = left.source, right.source
     assert isinstance(a, Tensor) and isinstance(b, Tensor)
-    return Product(a, b, m, n, k, rest, _group(e), left.indices[-1] is not k)
+    firsts = left.indices[-1] is not k, right.indices[-1] is k
+    return Product(a, b, m, n, k, rest, _group(e), *firsts)
 
 
 def _match_pixels(stage: StageState, left: Load, right: Load, k: IterVar) -> Product | None:
@@ -186,17 +189,21 @@ def default_tiles(p: Product, is_fused: bool) -> ProductTiles:
     M, N, K = p.m.extent, p.columns, p.k.extent
     lanes, has_few = host().vector_bytes // 4, host().has_few_registers
     groups = GROUPED_ROWS.get(p.group, M + 1) <= M
-    rows, width = _register_tile(M, _ceildiv(N, lanes), K, groups)
+    rows, width = _register_tile(M, ceildiv(N, lanes), K, groups)
     columns = width * lanes
     is_converted = not groups and _is_converted(p.b)
     size = 4 if is_converted else dtypes.size_bytes(p.b.dtype)
     is_short = has_few and not groups and K <= SHORT_SUM
     is_deep = (SHORT_PACKED_K if is_short else PACKED_K) < K and size * K * N > PACKED_BYTES
     is_far = is_deep and columns < N and p.lines is None  # one panel is as packed
-    packs = groups or ((is_far or is_converted) and _packed_rows(N * size, is_converted) <= M)
+    packs = (
+        groups
+        or p.n_first
+        or ((is_far or is_converted) and _packed_rows(N * size, is_converted) <= M)
+    )
     is_held = packs and size * K * N <= host().cache_bytes // HELD_SHARE
     is_stream = min(rows, STREAM_ROWS) >= M and size * K * N >= STREAM_BYTES
-    if is_stream and not groups and p.lines is None:
+    if is_stream and not packs and p.lines is None:
         block_columns = min(_block(N, columns, STREAM_BYTES // (4 * M)), N)
         block_k = next((n for n in (STREAM_K, 7, 9, 6, 10) if K % n == 0), STREAM_K)
         return ProductTiles(rows, columns, block_k, 0, block_columns, pack="")
@@ -222,8 +229,8 @@ def _tiles_along_rows(p: Product, is_fused: bool, packs: bool) -> ProductTiles:
     """Tiles that keep rows of A in the first cache while panels of B pass by in a stream."""
     M, N, K = p.m.extent, p.columns, p.k.extent
     lanes = host().vector_bytes // 4
-    most, wide = _tile_cells()
-    width = min(_ceildiv(N, lanes), wide)
+    most, wide = tile_cells()
+    width = min(ceildiv(N, lanes), wide)
     rows, columns = min(most // width, HIGHEST_TILE), width * lanes
     is_dealt = math.prod(a.extent for a in p.rest) >= 2 * thread_count()
     block_rows = 0 if is_dealt else _block(M, rows, LONG_ROWS)
@@ -234,7 +241,7 @@ def _tiles_along_rows(p: Product, is_fused: bool, packs: bool) -> ProductTiles:
         block_rows = _block(M, rows, max(BLOCK_BYTES // (4 * N), rows))
     elif is_fused:
         block_columns = min(block_columns, BLOCK_BYTES // (4 * (block_rows or M)))
-    block_columns = max(_ceildiv(min(block_columns, N), columns), 1) * columns
+    block_columns = max(ceildiv(min(block_columns, N), columns), 1) * columns
     if block_columns >= N and block_rows and not p.rest:
         block_columns = 0
     pack = ("panel" if p.rest else "first") if packs else ""
@@ -261,7 +268,7 @@ def _is_converted(operand: Tensor) -> bool:
     return operand.dtype in ("float16", "bfloat16")
 
 
-def _tile_cells() -> tuple[int, int]:
+def tile_cells() -> tuple[int, int]:
     """Vectors of a tile that fit the registers, and the most that lie side by side in it."""
     return (12, 2) if host().has_few_registers else (24, 4)
 
@@ -271,7 +278,7 @@ def _register_tile(M: int, vectors: int, K: int, groups: bool) -> tuple[int, int
 
     Words of groups are best copied in runs of a whole number of vectors of their elements.
     """
-    most, wide = _tile_cells()
+    most, wide = tile_cells()
     if M >= MANY_ROWS:  # a short sum spends its time at the tile's edges: high tiles there
         width = min(vectors, 2 if K <= SHORT_K else wide)
         return min(most // width, HIGHEST_TILE), width
@@ -279,7 +286,7 @@ def _register_tile(M: int, vectors: int, K: int, groups: bool) -> tuple[int, int
     def work(tile: tuple[int, int]) -> tuple[int, int]:
         rows, width = tile
         steps = max(rows * width, rows + width, MIN_CHAINS)
-        cost = _ceildiv(M, rows) * _ceildiv(vectors, width) * steps
+        cost = ceildiv(M, rows) * ceildiv(vectors, width) * steps
         return cost, rows < M if M <= STREAM_ROWS else rows + width
 
     widths = [w for w in range(min(vectors, most), 0, -1) if not groups or w in (1, 2, 4)]
@@ -288,16 +295,16 @@ def _register_tile(M: int, vectors: int, K: int, groups: bool) -> tuple[int, int
 
 def _even_k(size: int, most: int) -> int:
     """Equal parts of a sum, of at most `most` elements, a multiple of every group."""
-    part = _ceildiv(size, _ceildiv(size, most))
-    return part if part == size else _ceildiv(part, 16) * 16
+    part = ceildiv(size, ceildiv(size, most))
+    return part if part == size else ceildiv(part, 16) * 16
 
 
 def _block(size: int, unit: int, most: int) -> int:
     """The largest block, of `unit`s and at most `most`, with which threads end nearly together."""
-    units, hands = _ceildiv(size, unit), thread_count()
+    units, hands = ceildiv(size, unit), thread_count()
 
     def longest(block: int) -> int:  # units of the first hand, which has the most
-        return min(_ceildiv(_ceildiv(units, block), hands) * block, units)
+        return min(ceildiv(ceildiv(units, block), hands) * block, units)
 
     blocks = range(1, max(most // unit, 1) + 1)
     shortest = min(map(longest, blocks))
@@ -317,7 +324,7 @@ def tile_product(s: Schedule, name: str, tiles: ProductTiles | None = None) -> s
     p = match_product(state)
     if p is None:
         return set()
-    out = _epilogue(s, state)
+    out = epilogue(s, state)
     tiles = tiles or default_tiles(p, out != name)
     stage, target = s[name], s[out]
     same = dict(zip(stage.op.axis, target.op.axis, strict=True))  # axes of the consumer
@@ -424,7 +431,7 @@ def _pack(
     # rows are read in runs of several panels, which the processor foresees
     if first:
         run = max(1, ROW_RUN_BYTES // (dtypes.size_bytes(p.b.dtype) * width))
-        runs, panels = copy.split(panels, factor=_block(_ceildiv(axes[n].extent, width), 1, run))
+        runs, panels = copy.split(panels, factor=_block(ceildiv(axes[n].extent, width), 1, run))
         copy.reorder(*others, runs, rows, panels, *inner)
         copy.parallel(copy.fuse(*others, runs) if others else runs)
     else:
@@ -433,7 +440,7 @@ def _pack(
     copy.vectorize(n_inner)
 
 
-def _epilogue(s: Schedule, stage: StageState) -> str:
+def epilogue(s: Schedule, stage: StageState) -> str:
     """The consumer that only works on elements of the product in place, or the stage itself."""
     at = stage
     while True:
@@ -451,7 +458,7 @@ def _epilogue(s: Schedule, stage: StageState) -> str:
         at = user
 
 
-def _ceildiv(a: int, b: int) -> int:
+def ceildiv(a: int, b: int) -> int:
     return -(-a // b)
 
 

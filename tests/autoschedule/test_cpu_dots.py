@@ -1,0 +1,128 @@
+"""Products whose operands both lie along the sum: shapes, dtypes, no gathers, nothing rounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import akg_py as akg
+from akg_py import ops, te
+from akg_py.autoschedule.cpu import contraction, dots
+from akg_py.autoschedule.cpu.dots import tile_dots
+from akg_py.codegen.target import host
+from akg_py.codegen.threads import threads
+from tests.comparison import assert_exact, small_integers
+
+SHAPES = [
+    (2, 30, 64),
+    (3, 17, 2048),
+    (4, 6, 16),
+    (7, 90, 320),
+    (8, 1, 64),
+    (13, 50, 256),
+    (47, 25, 512),
+]
+
+
+def product(
+    shape: tuple[int, ...], dtype: str = "float32", total: str = "float32"
+) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """A, B and C[.., m, n] = sum of A[.., m, k] * B[.., n, k]."""
+    *batch, M, N, K = shape
+    A = te.placeholder((*batch, M, K), dtype, name="A")
+    B = te.placeholder((*batch, N, K), dtype, name="B")
+    k = te.reduce_axis((0, K), name="k")
+
+    def element(*at: te.IterVar) -> Any:
+        *b, m, n = at
+        return te.sum(A[(*b, m, k)].astype(total) * B[(*b, n, k)].astype(total), axis=k)
+
+    return A, B, te.compute((*batch, M, N), element, name="C")
+
+
+def run(out: te.Tensor, *inputs: te.Tensor) -> Any:
+    """Build `out` untouched and compare with the oracle bit for bit."""
+    kernel = akg.build(te.create_schedule(out.op), [*inputs, out], target="cpu")
+    rng = np.random.default_rng(0)
+    feeds = [small_integers(t.shape, t.dtype, rng) for t in inputs]
+    assert_exact(kernel(*feeds), te.evaluate([out], feeds)[0])
+    return kernel
+
+
+def takes(out: te.Tensor) -> bool:
+    return bool(tile_dots(te.create_schedule(out.op), out.op.name))
+
+
+@pytest.fixture(params=[(16, 16), (16, 32), (32, 64)], ids=["sse", "avx2", "avx512"])
+def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles for a processor, which run on this one."""
+    registers, width = request.param
+    other = replace(host(), registers=registers, vector_bytes=width)
+    for module in (contraction, dots):
+        monkeypatch.setattr(module, "host", lambda: other)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("batch", [(), (3,), (2, 2)], ids=str)
+@pytest.mark.usefixtures("processor")
+def test_shapes(shape: tuple[int, int, int], batch: tuple[int, ...]) -> None:
+    A, B, C = product((*batch, *shape))
+    assert takes(C) == (shape[1] > 1)
+    run(C, A, B)
+
+
+@pytest.mark.parametrize(
+    "dtype, total", [("float64", "float64"), ("int32", "int32"), ("float16", "float32")]
+)
+def test_dtypes(dtype: str, total: str) -> None:
+    A, B, C = product((5, 70, 256), dtype, total)
+    assert takes(C)
+    run(C, A, B)
+
+
+def test_partial_sums_are_not_rounded() -> None:
+    A, B, C = product((5, 70, 256), "float16", "float16")
+    assert not takes(C)
+    run(C, A, B)
+
+
+@pytest.mark.parametrize("shape", [(5, 70, 256), (8, 300, 64), (3, 4, 5, 256)], ids=str)
+def test_consumers_join_the_block(shape: tuple[int, ...]) -> None:
+    A, B, C = product(shape)
+    bias = te.placeholder(shape[-2:-1], name="bias")
+    out = ops.relu(te.compute(C.shape, lambda *i: C[i] + bias[i[-1]], name="biased"))
+    run(out, A, B, bias)
+    run(te.compute(C.shape, lambda *i: C[i].astype("float16"), name="narrow"), A, B)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(4, 200, 70), (9, 90, 64), (60, 200, 64), (20, 40, 1001), (3, 50, 40, 64), (2, 512, 4096)],
+    ids=str,
+)
+def test_rows_are_never_gathered(shape: tuple[int, ...]) -> None:
+    """Whichever way such a product goes, it reads both operands along their rows."""
+    A, B, C = product(shape)
+    assert "gather" not in run(C, A, B).llvm
+
+
+def test_what_stays_with_packed_panels() -> None:
+    for shape in ((48, 64, 256), (9, 64, 64), (4, 64, 100)):
+        assert not takes(product(shape)[2])
+    A, B = te.placeholder((4, 64), name="A"), te.placeholder((64, 30), name="B")
+    assert not takes(ops.matmul(A, B))
+
+
+def test_threads_do_not_matter() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype("float32") for s in ((6, 1024), (1000, 1024)))
+    results = []
+    for count in (1, 2, 3):
+        with threads(count):
+            A, B, C = product((6, 1000, 1024))
+            results.append(akg.build(te.create_schedule(C.op), [A, B, C], target="cpu")(a, b))
+    assert_exact(results[0], results[1])
+    assert_exact(results[0], results[2])
