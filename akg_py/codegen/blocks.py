@@ -1,9 +1,10 @@
 """Nests in which runs shorter than a cache line swap places: squares of runs move in registers.
 
-In: loops `row`, `near` and `lane` around one store. It writes a run along `lane` and the next run
-along `near`; its loads read a run along `lane` and the next one along `row`. Out: squares of runs,
-as many as fill a line. Each line is read whole and written whole, around the cache where that pays.
-Squares over an edge are moved inside, where they store some elements again.
+In: loops `row`, `near` and `lane`, perhaps with others between the first two, around one store. It
+writes a run along `lane` and the next run along `near`; its loads read a run along `lane` and the
+next one along `row`. Out: squares of runs, as many as fill a line. Each line is read whole and
+written whole, around the cache where that pays. Squares over an edge are moved inside, where they
+store some elements again.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING
 from akg_py import dtypes
 from akg_py.codegen.dependence import is_independent
 from akg_py.codegen.indices import Linear
-from akg_py.codegen.llvm import Builder, Val, constant
+from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant
 from akg_py.codegen.streams import LINE_BYTES, straight
 from akg_py.codegen.strides import stride_along
+from akg_py.codegen.transpose import transpose
 from akg_py.ir.expr import Expr, Load, Var, children
 from akg_py.ir.stmt import Buffer, For, Stmt, Store, buffer_of
 
@@ -26,9 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Nest:
-    """Three loops around a store, and the loads whose runs change places."""
+    """Loops around a store, and the loads whose runs change places."""
 
-    loops: tuple[For, For, For]
+    loops: tuple[For, For, For]  # row, near, lane
+    middle: tuple[For, ...]  # between row and near
     store: Store
     loads: tuple[Load, ...]
 
@@ -52,15 +55,26 @@ def emit_blocks(lanes: Lanes, s: For) -> bool:
 
     rows, columns = _extent(lanes, row), _extent(lanes, near)
 
-    def squares(i: Linear) -> None:
-        i = inside(i, rows)
+    def squares(i: Linear, middle: tuple[For, ...]) -> None:
+        if middle:
+            first, *others = middle
+
+            def around(x: Linear) -> None:
+                with lanes.bound(first.var, x):
+                    squares(i, tuple(others))
+
+            lanes.counted(constant(_extent(lanes, first), "i64"), 1, around, [], False)
+            return
 
         def square(j: Linear) -> None:
             _square(lanes, nest, (side, run), i, inside(j, columns))
 
         lanes.counted(constant(columns, "i64"), side, square, [], False)
 
-    lanes.counted(constant(rows, "i64"), side, squares, [], False)
+    def line(i: Linear) -> None:
+        squares(inside(i, rows), nest.middle)
+
+    lanes.counted(constant(rows, "i64"), side, line, [], False)
     return True
 
 
@@ -75,14 +89,16 @@ def _match(lanes: Lanes, s: For) -> _Nest | None:
         loops.append(inner)
         inner = inner.body
     stores = straight(inner)
-    if len(loops) != 3 or len(stores) != 1 or len(stores[0].buffers) != 1:
+    if len(loops) < 3 or len(stores) != 1 or len(stores[0].buffers) != 1:
         return None
-    row, near, lane = loops
+    row, *middle, near, lane = loops
     (store,), (target,) = stores, stores[0].buffers
     line, run = LINE_BYTES // dtypes.size_bytes(target.dtype), _extent(lanes, lane)
     if not 2 <= run < line or line % run or id(target) in lanes.registers:
         return None
     if min(_extent(lanes, row), _extent(lanes, near)) < line // run:
+        return None
+    if not all(_extent(lanes, f) for f in middle):
         return None
     if [stride_along(target, store.indices, f.var) for f in (near, lane)] != [run, 1]:
         return None
@@ -92,7 +108,7 @@ def _match(lanes: Lanes, s: For) -> _Nest | None:
         return None
     if not all(is_independent(f, lanes.alias) for f in loops):
         return None
-    return _Nest((row, near, lane), store, tuple(found))
+    return _Nest((row, near, lane), tuple(middle), store, tuple(found))
 
 
 def _loads_of_runs(e: Expr, row: Var, near: Var, lane: Var, run: int) -> list[Load] | None:
@@ -154,8 +170,15 @@ def _plus(i: Linear, n: int) -> Linear:
 
 def _swapped(b: Builder, lines: list[Val], run: int) -> list[Val]:
     """Line `n` of the result is made of the n-th run of each line."""
+    side, first = len(lines), lines[0]
+    words = f"i{8 * ELEM_BYTES[first.elem] * run}"
+    if words in ELEM_BYTES and side > 2:
+        whole = transpose(
+            b, [b.op(f"bitcast {x.typed} to <{side} x {words}>", words, side) for x in lines]
+        )
+        return [b.op(f"bitcast {x.typed} to {first.type}", first.elem, first.lanes) for x in whole]
     done = []
-    for n in range(len(lines)):
+    for n in range(side):
         parts = [b.shuffle(x, list(range(n * run, (n + 1) * run))) for x in lines]
         while len(parts) > 1:
             halves = zip(parts[::2], parts[1::2], strict=True)

@@ -60,6 +60,23 @@ def test_values(processor: Processor, kind: str, rows: int, near: int) -> None:
 
 
 @pytest.mark.parametrize("processor", available())
+@pytest.mark.parametrize("kind", ["bfloat16 2", "int8 4", "float32 2", "int8 16", "int8 2"])
+@pytest.mark.parametrize("rows, near", [(32, 32), (37, 50)])
+def test_loops_between(processor: Processor, kind: str, rows: int, near: int) -> None:
+    """Panels of groups, as products pack them: Y[p, r, n, i] = X[p * near + n, r * run + i]."""
+    dtype, size = kind.split()
+    run, panels = int(size), 3
+    X = buffer("X", (panels * near, rows * run), dtype)
+    Y = buffer("Y", (panels, rows, near, run), dtype)
+    p, r, n, i = axis("p", panels), axis("r", rows), axis("n", near), axis("i", run)
+    nest = loop(i, run, put(Y, (p, r, n, i), at(X, p * near + n, r * run + i)))
+    f = func([X, Y], [Y], loop(r, rows, loop(p, panels, loop(n, near, nest, "vector"))))
+    assert is_swapped(f, processor) == (near * run * dtypes.size_bytes(dtype) % 64 == 0)
+    for offset in (0, 1, 16):
+        run_at(f, processor, offset)
+
+
+@pytest.mark.parametrize("processor", available())
 def test_what_is_computed_of_runs(processor: Processor) -> None:
     scaled = swap_runs(8, 16, 8, "float32", lambda x, r: x * 2.0 + 1.0)
     assert is_swapped(scaled, processor)
