@@ -75,12 +75,21 @@ def test_shapes(shape: tuple[int, int, int], batch: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "dtype, total", [("float64", "float64"), ("int32", "int32"), ("float16", "float32")]
+    "dtype, total",
+    [
+        ("float64", "float64"),
+        ("int32", "int32"),
+        ("float16", "float32"),
+        ("bfloat16", "float32"),
+        ("int8", "int32"),
+        ("uint8", "int32"),
+    ],
 )
 def test_dtypes(dtype: str, total: str) -> None:
-    A, B, C = product((5, 70, 256), dtype, total)
-    assert takes(C)
-    run(C, A, B)
+    for shape in ((5, 70, 256), (2, 3, 30, 64)):
+        A, B, C = product(shape, dtype, total)
+        assert takes(C)
+        run(C, A, B)
 
 
 def test_partial_sums_are_not_rounded() -> None:
@@ -110,7 +119,7 @@ def test_rows_are_never_gathered(shape: tuple[int, ...]) -> None:
 
 
 def test_what_stays_with_packed_panels() -> None:
-    for shape in ((48, 64, 256), (9, 64, 64), (4, 64, 100)):
+    for shape in ((48, 64, 1024), (12, 64, 64), (4, 64, 100)):
         assert not takes(product(shape)[2])
     A, B = te.placeholder((4, 64), name="A"), te.placeholder((64, 30), name="B")
     assert not takes(ops.matmul(A, B))

@@ -25,7 +25,7 @@ from akg_py.codegen.target import host
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import StageState
 
-MIN_SUM = 256  # elements, from which on adding up the lanes doesn't matter for more rows
+SUM_SHARE = 6  # elements of a sum for each row of A, from which on turning B round costs more
 TILE_ROWS, TILE_COLUMNS = 4, 8  # the most rows of A and of B in a tile
 BLOCK_TILES = 8  # of a block that waits for its consumer
 
@@ -39,11 +39,13 @@ def tile_dots(s: Schedule, name: str) -> set[str]:
     state = s.state.stage(name)
     p = match_product(state)
     lanes = _lanes(state)
-    if p is None or not lanes or not _is_of_rows(p) or p.k.extent % lanes:
+    if p is None or not lanes or not _is_of_rows(p) or p.k.extent % (lanes * p.group):
         return set()
     out = epilogue(s, state)
     at_m, at_n = (state.op.axis.index(a) for a in (p.m, p.n))
-    _, lane = s[name].split(p.k, factor=lanes)
+    _, lane = s[name].split(p.k, factor=lanes * p.group)
+    if p.group > 1:
+        lane, _ = s[name].split(lane, factor=p.group)
     partial = s[s.rfactor(state.outputs[0], lane, factor_axis=len(state.op.axis))]
     stage, target = s[name], s[out]
     rows = ceildiv(p.m.extent, ceildiv(p.m.extent, TILE_ROWS))
@@ -68,7 +70,8 @@ def tile_dots(s: Schedule, name: str) -> set[str]:
     *axes, lane = partial.op.axis
     cells = [axes[at_m], axes[at_n]]
     others = [a for a in axes if a not in cells]
-    partial.reorder(*others, *partial.op.reduce_axis, *cells, lane)
+    step, *group = partial.op.reduce_axis
+    partial.reorder(*others, step, *cells, lane, *group)
     for cell in cells:
         partial.unroll(cell)
     partial.vectorize(lane)
@@ -76,10 +79,10 @@ def tile_dots(s: Schedule, name: str) -> set[str]:
 
 
 def _is_of_rows(p: Product) -> bool:
-    if not p.n_first or p.k_first or p.group > 1 or p.lines is not None:
+    if not p.n_first or p.k_first or p.lines is not None:
         return False
     rows = p.m.extent
-    return rows <= STREAM_ROWS or (rows < MANY_ROWS and p.k.extent >= MIN_SUM)
+    return rows <= STREAM_ROWS or (rows < MANY_ROWS and p.k.extent >= SUM_SHARE * rows)
 
 
 def _lanes(stage: StageState) -> int:
