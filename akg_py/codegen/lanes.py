@@ -25,7 +25,8 @@ from akg_py.errors import InternalError
 from akg_py.ir.expr import Const, Expr, Load, Var, bounds, children, free_vars, is_index, same
 from akg_py.ir.stmt import Alloc, Buffer, For, Stmt, Store, sub_stmts, walk_stmts
 
-WIDE = 4  # vectors that a loop over lanes around another loop takes at once
+WIDE = 4  # vectors that a loop over lanes around another loop takes at once;
+WIDE_BESIDE = 2  # of rows that come from memory side by side, each a line: fewer wait at once
 TILE_CELLS = 8  # accumulators from which on a loop has no registers left for more of them;
 FULL_CELLS = 16  # from which on the loop's own instructions don't matter beside theirs
 LONG_BODY = 24  # values of a loop without accumulators, from which on copies of it gain nothing
@@ -43,6 +44,7 @@ class Lanes(Values):
         self.assumed: list[tuple[Expr, int]] = []
         self.lane_masks: dict[Var, list[Val]] = {}
         self.has_streamed = False
+        self.wide = WIDE
 
     @abstractmethod
     def statement(self, s: Stmt) -> None:
@@ -237,17 +239,17 @@ class Lanes(Values):
             self._over_lanes_open(s, width)
             return
         whole, rest = divmod(extent, width)
-        blocks = whole // WIDE
+        blocks = whole // self.wide
         if blocks and nested and not self.registers:
             # accumulators of the inner loop hide each other's latency
-            wide = WIDE * width
+            wide = self.wide * width
             self.counted(
                 constant(blocks * wide, "i64"),
                 wide,
                 lambda i: self.chunk(s, self._lane(i), wide, None),
                 [],
             )
-            for chunk in range(blocks * WIDE, whole):
+            for chunk in range(blocks * self.wide, whole):
                 self.chunk(s, Linear(const=chunk * width, lane=1), width, None)
         elif whole * self.copies <= 8 or (self.registers and whole <= MAX_CELLS):
             for chunk in range(whole):

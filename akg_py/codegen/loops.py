@@ -21,7 +21,7 @@ from akg_py.codegen.folds import accumulated, combine
 from akg_py.codegen.indices import Linear
 from akg_py.codegen.interleave import emit_interleaved
 from akg_py.codegen.joins import join_loops
-from akg_py.codegen.lanes import Lanes
+from akg_py.codegen.lanes import WIDE, WIDE_BESIDE, Lanes
 from akg_py.codegen.llvm import Builder, Val, constant, constant_lanes
 from akg_py.codegen.reductions import emit_reduction, is_reduction
 from akg_py.codegen.registers import (
@@ -187,10 +187,12 @@ class Loops(Lanes):
         self._serial(s)
 
     def _lane_loop(self, s: For) -> None:
-        ahead = self.ahead
-        self.ahead = ahead | rows_beside(s, self.streams.loads)
+        ahead, beside = self.ahead, rows_beside(s, self.streams.loads)
+        results = {id(b) for x in walk_stmts(s) if isinstance(x, Store) for b in x.buffers}
+        self.ahead = ahead | beside
+        self.wide = WIDE_BESIDE if beside and len(results) == 1 else WIDE
         self._whole_or_open(s)
-        self.ahead = ahead
+        self.ahead, self.wide = ahead, WIDE
 
     def _whole_or_open(self, s: For) -> None:
         full = full_extent(self, s)
