@@ -191,3 +191,16 @@ def test_pieces_for_threads_are_equal_where_they_can_be(shape: tuple[int, int]) 
     assert ("min(" in kernel.source) == (shape[0] == 3001)
     x = np.random.default_rng(0).standard_normal(shape, np.float32)
     np.testing.assert_array_equal(kernel(x), x.T)
+
+
+@pytest.mark.parametrize("shape", [(100, 33, 40, 28), (28, 100, 257, 8), (60, 300, 31, 5)])
+def test_the_last_two_of_several_axes(shape: tuple[int, ...]) -> None:
+    """A short last axis that swaps places with the one before it, often enough for threads."""
+    X = te.placeholder(shape, name="X")
+    a, b, c, d = shape
+    Y = te.compute((a, b, d, c), lambda i, j, k, m: X[i, j, m, k], name="Y")
+    Z = te.compute(shape, lambda i, j, k, m: Y[i, j, m, k] + X[i, j, k, m], name="Z")
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    s = te.create_schedule([Y.op])
+    np.testing.assert_array_equal(build(s, [X, Y])(x), x.transpose(0, 1, 3, 2))
+    np.testing.assert_array_equal(build(te.create_schedule(Z.op), [X, Z])(x), x + x)

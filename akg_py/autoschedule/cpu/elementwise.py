@@ -88,7 +88,7 @@ def schedule_elementwise(s: Schedule, stage: StageState) -> None:
     if turned is None or not is_large:
         if is_large:
             inner = _deal(s, stage.name, outer, inner)
-    elif inner.extent <= BLOCK:
+    elif inner.extent <= BLOCK and turned < len(outer) - 1:
         _deal_blocks(s, stage.name, outer, turned, inner)
     else:
         inner = _deal_turned(s, stage.name, outer, turned, inner)
