@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from akg_py import dtypes
 from akg_py.codegen.strides import flat_index, lane_stride
-from akg_py.ir.expr import Load, Var, bounds, walk
+from akg_py.ir.expr import Expr, Load, Var, bounds, walk
 from akg_py.ir.stmt import Buffer, For, Stmt, sub_exprs, walk_stmts
 
 MIN_ROW_BYTES = 1 << 10  # the processor itself fetches shorter rows ahead
@@ -78,16 +78,20 @@ def rows_beside(lanes: For, large: frozenset[int]) -> dict[int, int]:
     The processor follows one row by itself; beside others it comes too late.
     """
     inner = [f.var for f in walk_stmts(lanes.body) if isinstance(f, For)]
-    found: dict[int, int] = {}
-    for x in _loads(lanes.body, large):
+    return {
+        key: ALONG_BYTES
+        for key, flat, size in _reads_along(lanes, large)
+        if any((lane_stride(flat, v) or 0) * size >= MIN_STEP_BYTES for v in inner)
+    }
+
+
+def _reads_along(loop: For, buffers: frozenset[int]) -> Iterator[tuple[int, Expr, int]]:
+    """Buffers (by id) that `loop` steps through element by element: number and bytes of one."""
+    for x in _loads(loop.body, buffers):
         assert isinstance(x.source, Buffer)
         flat = flat_index(x.source, x.indices)
-        if flat is None or lane_stride(flat, lanes.var) != 1:
-            continue
-        size = dtypes.size_bytes(x.source.dtype)
-        if any((lane_stride(flat, v) or 0) * size >= MIN_STEP_BYTES for v in inner):
-            found[id(x.source)] = ALONG_BYTES
-    return found
+        if flat is not None and lane_stride(flat, loop.var) == 1:
+            yield id(x.source), flat, dtypes.size_bytes(x.source.dtype)
 
 
 def _loads(s: Stmt, buffers: frozenset[int]) -> Iterator[Load]:
@@ -102,13 +106,8 @@ def _loads(s: Stmt, buffers: frozenset[int]) -> Iterator[Load]:
 def _rows_read(loop: For, row: Var, large: frozenset[int]) -> dict[int, int]:
     """Large buffers that `loop` steps through, with the bytes to a row that is far enough."""
     result: dict[int, int] = {}
-    for x in _loads(loop.body, large):
-        assert isinstance(x.source, Buffer)
-        flat = flat_index(x.source, x.indices)
-        if flat is None or lane_stride(flat, loop.var) != 1:
-            continue
-        size = dtypes.size_bytes(x.source.dtype)
+    for key, flat, size in _reads_along(loop, large):
         step = lane_stride(flat, row) or 0
         if step >= bounds(loop.extent)[1] and step * size >= MIN_ROW_BYTES:
-            result[id(x.source)] = -(-LATER_BYTES // (step * size)) * step * size
+            result[key] = -(-LATER_BYTES // (step * size)) * step * size
     return result
