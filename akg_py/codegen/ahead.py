@@ -104,10 +104,14 @@ def _loads(s: Stmt, buffers: frozenset[int]) -> Iterator[Load]:
 
 
 def _rows_read(loop: For, row: Var, large: frozenset[int]) -> dict[int, int]:
-    """Large buffers that `loop` steps through, with the bytes to a row that is far enough."""
+    """Large buffers that `loop` steps through, with the bytes to a row that is far enough.
+
+    Of one row or, in a loop further in, of every row of a few that `row` counts at once.
+    """
     result: dict[int, int] = {}
-    for key, flat, size in _reads_along(loop, large):
-        step = lane_stride(flat, row) or 0
-        if step >= bounds(loop.extent)[1] and step * size >= MIN_ROW_BYTES:
-            result[key] = -(-LATER_BYTES // (step * size)) * step * size
+    for inner in (x for x in walk_stmts(loop) if isinstance(x, For)):
+        for key, flat, size in _reads_along(inner, large):
+            step = lane_stride(flat, row) or 0
+            if step >= bounds(inner.extent)[1] and step * size >= MIN_ROW_BYTES:
+                result[key] = -(-LATER_BYTES // (step * size)) * step * size
     return result

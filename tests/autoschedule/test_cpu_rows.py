@@ -11,6 +11,7 @@ import pytest
 import akg_py as akg
 from akg_py import te
 from akg_py.autoschedule import RowChoice, schedule_rows
+from akg_py.codegen.target import data_cache_bytes
 from akg_py.codegen.threads import threads
 from akg_py.ops.norm import layer_norm, rms_norm, softmax
 from tests.comparison import assert_within_bound, random_floats
@@ -128,8 +129,30 @@ def test_every_choice_has_the_same_values(name: str, inlined: int, tile_rows: in
     assert_within_bound(same_for_any_thread_count(kernel, feeds), out, feeds)
 
 
-def test_the_shipped_schedule_is_what_completion_makes() -> None:
-    task = akg.task("softmax:shape=512x1024", "cpu")
+LONG = data_cache_bytes(1) // 4 + 37  # elements of a row that the first cache can't hold
+
+
+def test_two_long_rows_pass_by_what_they_share() -> None:
+    inputs, out = row_kernel("layer_norm", (64, LONG))
+    root = full(inputs, out).schedule.state.stages[-1]
+    assert [a.extent for a in root.leaves] == [32, -(-LONG // 512), 2, 512]
+    inputs, out = row_kernel("softmax", (64, LONG))  # shares nothing
+    assert [a.extent for a in full(inputs, out).schedule.state.stages[-1].leaves] == [32, 2, LONG]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "rms_norm", "layer_norm_gelu"])
+def test_values_of_long_rows(name: str, rows: int) -> None:
+    inputs, out = row_kernel(name, (rows, LONG))
+    rng = np.random.default_rng(3)
+    feeds = [random_floats(t.shape, "float32", rng) for t in inputs]
+    got = same_for_any_thread_count(full(inputs, out), feeds)
+    assert_within_bound(got, out, feeds)
+
+
+@pytest.mark.parametrize("columns", [1024, LONG])
+def test_the_shipped_schedule_is_what_completion_makes(columns: int) -> None:
+    task = akg.task(f"softmax:shape=512x{columns}", "cpu")
     s = te.create_schedule([t.op for t in task.workload.outputs])
     steps = [str(step) for step in akg.complete(s, "cpu").trace]
     assert [str(step) for step in task.apply().trace] == steps

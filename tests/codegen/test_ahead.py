@@ -36,6 +36,14 @@ def test_the_second_pass_fetches_the_next_row() -> None:
     assert planned(one_pass(), one_pass(row=const(3))) == [{}, {}]
 
 
+def test_passes_over_two_rows_fetch_the_next_two() -> None:
+    def pair() -> Stmt:
+        k = axis("k", 2)
+        return loop(k, 2, one_pass(row=ROW * 2 + k))
+
+    assert planned(pair(), pair(), pair()) == [{}, {id(X): 8 * N}, {}]
+
+
 @pytest.mark.parametrize("width, rows", [(128, 0), (256, 8), (1000, 3), (1024, 2), (5000, 1)])
 def test_a_later_row_is_far_enough(width: int, rows: int) -> None:
     source, j = buffer("S", (ROWS, width)), axis("j", width)

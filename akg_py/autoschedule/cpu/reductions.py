@@ -20,7 +20,9 @@ from akg_py.te.tensor import IterVar
 PARALLEL_POINTS = 1 << 19  # elements below which waking a thread costs more than it saves
 PARALLEL_ROWS = 16  # results that are enough for any number of threads
 MIN_CHUNKS, MAX_CHUNKS = 8, 64
-CHUNK_ROWS = 16  # rows that a chunk has at least: its results are written and read once more
+CHUNK_ROWS = 16  # rows that a chunk has at least
+FEW_CHUNKS = 16  # that have a run of results each, written and read once more: with more of them,
+CHUNK_RUNS = 256  # so many rows at least
 WIDE = 1 << 16  # results that are dealt out themselves, not chunks of the reduction
 CACHE_BYTES = 6 << 10  # of a run of results; with longer ones several rows are taken at once
 ROWS_AT_ONCE = 8
@@ -142,6 +144,8 @@ class _Nest:
         """Reduce in chunks, each a row of a new stage; the old one combines them."""
         old, first = self.s.state.stage(self.name), self.reduce[0]
         limit = min(MAX_CHUNKS, first.extent // CHUNK_ROWS)
+        if self.inner:
+            limit = min(limit, max(first.extent // CHUNK_RUNS, FEW_CHUNKS))
         chunks = next((n for n in range(limit, MIN_CHUNKS - 1, -1) if first.extent % n == 0), 0)
         if not chunks or _rounds(old):
             return

@@ -2,7 +2,9 @@
 
 In: an untouched schedule. Out: every stage that only one root stage needs, and needs row by row,
 is computed inside the root's loop over rows, so that a row stays in the first cache from its load
-to its store. Cheap element-wise stages are inlined instead of stored.
+to its store. Cheap element-wise stages are inlined instead of stored. Rows that are too long for the
+first cache are taken two at a time, and their last pass runs in blocks of columns: what both rows
+need there, gamma and beta, then comes from the second cache once.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from akg_py import dtypes
 from akg_py.autoschedule.cpu.stages import is_untouched
+from akg_py.codegen.target import data_cache_bytes
 from akg_py.ir.expr import Binary, Call, Expr, Load, Reduce, children, loads
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import ScheduleState, StageState
@@ -18,6 +22,8 @@ from akg_py.te.tensor import Tensor
 
 PARALLEL_POINTS = 1 << 18  # elements below which waking a thread costs more than it saves
 CHEAP_OPERATIONS = 4  # of an element-wise stage: computing it again beats a store and a load
+SHARED_COLUMNS = 512  # that rows taken at once pass by
+LONGEST_SHARE = 8  # of the second cache: two rows, the next two and what they share fit in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +31,12 @@ class RowChoice:
     """What may be tuned.
 
     Attributes:
-        tile_rows: rows that a thread takes at once.
+        tile_rows: rows that a thread takes at once; 0 for what the caches suggest.
         inlined_operations: element-wise stages of at most so many operations are computed again
             where they are read, others once into a row of their own.
     """
 
-    tile_rows: int = 1
+    tile_rows: int = 0
     inlined_operations: int = CHEAP_OPERATIONS
 
 
@@ -76,8 +82,13 @@ def _reads_own_row(consumer: StageState, producer: StageState, rank: int) -> boo
 def _place(s: Schedule, root: StageState, group: list[str], rank: int, choice: RowChoice) -> None:
     rows = root.op.axis[:rank]
     row = dealt = s[root.name].fuse(*rows) if rank > 1 else rows[0]
-    if choice.tile_rows > 1:
-        dealt, row = s[root.name].split(row, factor=choice.tile_rows)
+    tile_rows = choice.tile_rows or _rows_at_once(root, rank)
+    if tile_rows > 1:
+        dealt, row = s[root.name].split(row, factor=tile_rows)
+        if _is_long(root, rank) and _has_shared(root, rank):
+            block, column = s[root.name].split(root.op.axis[-1], factor=SHARED_COLUMNS)
+            s[root.name].reorder(dealt, block, row, column)
+            row = dealt
     points = math.prod(a.extent for a in root.op.axis)
     for name in reversed(group):
         stage = s.state.stage(name)
@@ -96,6 +107,28 @@ def _place(s: Schedule, root: StageState, group: list[str], rank: int, choice: R
     for name in reversed(group):
         if not s.state.stage(name).is_inline:
             s[name].compute_at(root.name, row)
+
+
+def _row_bytes(root: StageState, rank: int) -> int:
+    points = math.prod(a.extent for a in root.op.axis[rank:])
+    return points * max(dtypes.size_bytes(t.dtype) for t in root.outputs)
+
+
+def _is_long(root: StageState, rank: int) -> bool:
+    return _row_bytes(root, rank) > data_cache_bytes(1)
+
+
+def _rows_at_once(root: StageState, rank: int) -> int:
+    fits = _row_bytes(root, rank) <= data_cache_bytes(2) // LONGEST_SHARE
+    return 2 if _is_long(root, rank) and fits else 1
+
+
+def _has_shared(root: StageState, rank: int) -> bool:
+    """Whether the last stage has one axis beside the rows, and reads the same there in every row."""
+    if len(root.op.axis) != rank + 1 or root.op.reduce_axis:
+        return False
+    column = root.op.axis[-1:]
+    return any(load.indices == column for e in root.op.body for load in loads(e))
 
 
 def _uses(state: ScheduleState, stage: StageState) -> int:

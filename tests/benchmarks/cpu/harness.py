@@ -2,7 +2,8 @@
 
 A class of kernels is a module with `TITLE`, `BARS` and `cases()`. A case holds our kernel and its
 peers, all on arrays made beforehand. With one thread the clock is the thread's CPU time, which
-other processes on the machine disturb least; with more it is the wall clock. Ratios are formed
+other processes on the machine disturb least; with more it is the wall clock. What is timed follows
+an untimed run of its own, not one of a peer, whose arrays would fill the caches. Ratios are formed
 within one run of a case: a peer's smallest time over ours, and the same of the medians.
 """
 
@@ -32,6 +33,7 @@ Run = Callable[[], object]
 OURS = "ours"
 ONE_THREAD = "ours, one thread"
 MIN_BATCH_SECONDS = 3e-4
+LONG_SECONDS = 2e-2  # of a run that works far longer than what the caches hold would take to read
 LEAST_ROUNDS, MOST_ROUNDS = 5, 60
 IDLE_SHARE = 0.1
 IDLE_WAIT_SECONDS = 0.5
@@ -237,14 +239,13 @@ def interleaved(
         runs: name -> (what to run, threads of akg_py in it).
         seconds: of the whole, about.
     """
-    batches = {}
+    taken = {}
     for name, (run, count) in runs.items():
         with threads(count):
             run()
             start = time.perf_counter()
             run()
-            taken = max(time.perf_counter() - start, 1e-7)
-        batches[name] = max(1, math.ceil(MIN_BATCH_SECONDS / taken))
+            taken[name] = max(time.perf_counter() - start, 1e-7)
     waits = any(count > 1 for _, count in runs.values())
     if waits:
         _wait_for_idle_threads()
@@ -255,12 +256,13 @@ def interleaved(
             break
         for name, (run, count) in runs.items():
             with threads(count):
-                if batches[name] > 1 or waits:
-                    run()  # wakes threads, fills small caches
+                if taken[name] < LONG_SECONDS or waits:
+                    run()  # wakes threads, and leaves the caches as its like finds them
+                batch = max(1, math.ceil(MIN_BATCH_SECONDS / taken[name]))
                 start = clock()
-                for _ in range(batches[name]):
+                for _ in range(batch):
                     run()
-                samples[name].append((clock() - start) / batches[name])
+                samples[name].append((clock() - start) / batch)
             if waits and name not in (OURS, ONE_THREAD):
                 _wait_for_idle_threads()
     return samples
