@@ -3,8 +3,9 @@
 In: two loops `i`, `j` around stores that are contiguous in `j`, with loads that are contiguous in
 `i`. Out: tiles of a few rows `i` by one vector `j`. A tile's elements are loaded along `i` and
 transposed by shuffles; then each of its rows is an ordinary loop body over lanes, in which those
-loads find their vector. Tiles start at whole cache lines of what is written; those over an edge are
-moved inside, where they store some elements again, or masked if that isn't possible.
+loads find their vector. Tiles start at whole vectors of what is written and of what is read; those
+over an edge are moved inside, where they store some elements again, or masked if that isn't
+possible.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ WHOLE = 1 << 40  # more than any extent
 MAX_RUN = 512  # of rows whose lines wait in the cache for the next vector
 BLOCK_ROWS, BLOCK_BYTES = 32, 4096  # of what is written before the next rows
 AHEAD_BYTES = 128  # how far ahead in each row what is read next is fetched
-CONFLICT_BYTES = 4096  # rows at multiples of this share a few sets of the caches
+CONFLICT_BYTES = 16 << 10  # rows at multiples of this share a few sets of the caches
 ALIGNED_VECTORS = 16  # of a row, from which on its first whole cache line is looked for
 LONG_RUN_BYTES = 1024  # of one read or write, from which on it is long
 
@@ -163,12 +164,12 @@ class _Tiles:
     def emit(self) -> None:
         lanes = self.lanes
         shift = self._shift()
+        above = self._rows_above()
         self.is_whole = self._may_overlap()
         if shift is not None and self.width * self._size() == LINE_BYTES and len(self.targets) == 1:
             self.streaming = self.targets & lanes.streams.stores
-        b = lanes.b
-        columns = self.columns if shift is None else b.bin("add", self.columns, shift)
-        origin = Linear() if shift is None else Linear({shift.ref: -1})
+        total, top = self._shifted(self.rows, above)
+        columns, left = self._shifted(self.columns, shift)
         # Walk along what is written, in a few rows. Where that would be short, or the lines read
         # push each other out of the caches, walk along what is read, a vector of what is written
         # at a time: then a line that two vectors share must stay in the cache until the second one.
@@ -178,12 +179,18 @@ class _Tiles:
 
         def block(i: Linear, j: Linear) -> None:
             def tile(n: Linear, k: Linear) -> None:
-                self._tile(lanes.add(i, n), lanes.add(lanes.add(origin, j), k))
+                self._tile(lanes.add(lanes.add(top, i), n), lanes.add(lanes.add(left, j), k))
 
-            left = self._part(self.rows, i, rows), self._part(columns, j, run)
-            self._grid(left[0], self.height, left[1], self.width, tile)
+            size = self._part(total, i, rows), self._part(columns, j, run)
+            self._grid(size[0], self.height, size[1], self.width, tile)
 
-        self._grid(self.rows, rows, columns, run, block)
+        self._grid(total, rows, columns, run, block)
+
+    def _shifted(self, extent: Val, shift: Val | None) -> tuple[Val, Linear]:
+        """Extent and start of a loop that begins `shift` earlier."""
+        if shift is None:
+            return extent, Linear()
+        return self.lanes.b.bin("add", extent, shift), Linear({shift.ref: -1})
 
     def _grid(self, rows: Val, height: int, columns: Val, width: int, body: Body) -> None:
         def row(i: Linear) -> None:
@@ -219,16 +226,32 @@ class _Tiles:
         return pitch is not None and pitch * self._size() % LINE_BYTES == 0
 
     def _shift(self) -> Val | None:
-        """How many lanes the tiles start before column 0, so that others start at whole vectors."""
+        """How many lanes the tiles start before column 0, so that others write whole vectors."""
         store, size = self.nest.stores[0], self._size()
         if self._limit(self.nest.lane) < ALIGNED_VECTORS * self.width:
             return None
         if not self._has_aligned_rows() or self.width * size > LINE_BYTES:
             return None
+        return self._late(store.buffers[0], store.indices, self.width * size)
+
+    def _rows_above(self) -> Val | None:
+        """How many rows the tiles start before row 0, so that no other's reads cross a line."""
+        load = self.nest.loads[0]
+        source, size = buffer_of(load), dtypes.size_bytes(load.dtype)
+        pitch = stride_along(source, load.indices, self.nest.lane.var)
+        if self._limit(self.nest.row) < ALIGNED_VECTORS * self.height:
+            return None
+        if pitch is None or pitch * size % LINE_BYTES or self.height * size > LINE_BYTES:
+            return None
+        return self._late(source, load.indices, self.height * size)
+
+    def _late(self, buffer: Buffer, indices: tuple[Expr, ...], size: int) -> Val:
+        """How many elements the first one lies past a multiple of `size` bytes."""
         lanes, b = self.lanes, self.lanes.b
         with lanes.bound(self.nest.row.var, Linear()), lanes.bound(self.nest.lane.var, Linear()):
-            late = lanes.past_multiple(store.buffers[0], store.indices, self.width * size)
-        return b.bin("lshr", late, constant(size.bit_length() - 1, "i64"))
+            late = lanes.past_multiple(buffer, indices, size)
+        item = dtypes.size_bytes(buffer.dtype)
+        return b.bin("lshr", late, constant(item.bit_length() - 1, "i64"))
 
     def _tile(self, i: Linear, j: Linear) -> None:
         lanes, b = self.lanes, self.lanes.b
@@ -239,16 +262,16 @@ class _Tiles:
             lanes.materialise(j),
             lanes.materialise(lanes.add(j, Linear(const=self.width))),
         )
+        top = lanes.materialise(i)
         bottom = lanes.materialise(lanes.add(i, Linear(const=self.height)))
         whole = b.compare("sle", bottom, self.rows)
+        whole = b.bin("and", whole, b.compare("sge", top, constant(0, "i64")))
         whole = b.bin("and", whole, b.compare("sge", first, constant(0, "i64")))
         whole = b.bin("and", whole, b.compare("sle", last, self.columns))
 
         def masked() -> None:
-            rows = self._below(b.bin("sub", self.rows, lanes.materialise(i)), self.height)
-            columns = self._below(b.bin("sub", self.columns, first), self.width)
-            before = self._below(b.bin("sub", constant(0, "i64"), first), self.width)
-            self._rows(i, j, rows, b.bin("and", columns, b.invert(before)))
+            rows = self._between(top, self.rows, self.height)
+            self._rows(i, j, rows, self._between(first, self.columns, self.width))
 
         b.if_else(whole, lambda: self._aligned(i, j), masked)
 
@@ -284,6 +307,12 @@ class _Tiles:
         last = constant(int(extent.ref) - size, "i64")
         at = self.lanes.b.intrinsic("smin", self.lanes.materialise(start), last)
         return Linear({self.lanes.b.intrinsic("smax", at, constant(0, "i64")).ref: 1})
+
+    def _between(self, start: Val, end: Val, width: int) -> Val:
+        """The lanes from `start` on that number 0 to `end`."""
+        b = self.lanes.b
+        before = self._below(b.bin("sub", constant(0, "i64"), start), width)
+        return b.bin("and", self._below(b.bin("sub", end, start), width), b.invert(before))
 
     def _below(self, count: Val, width: int) -> Val:
         """The lanes less than `count`."""

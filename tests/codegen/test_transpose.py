@@ -150,6 +150,32 @@ def test_around_the_cache(dtype: str, offset: int) -> None:
     assert not space[:offset].any() and not space[offset + 80 * 256 :].any()
 
 
+@pytest.mark.parametrize("processor", available())
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+def test_wherever_the_arrays_start(processor: Processor, dtype: str, adds: bool) -> None:
+    """Tiles at whole vectors of both arrays, those at the edges moved inside or masked."""
+    m, n = 1061, 576
+    A, B = buffer("A", (n, m + 27), dtype), buffer("B", (m, n), dtype)
+    i, j = axis("i", m), axis("j", n)
+    value = at(A, j, i) + at(B, i, j) if adds else at(A, j, i)
+    f = func([A, B], [B], loop(i, m, loop(j, n, put(B, (i, j), value))))
+    emitted = emit_func(f, processor=processor)
+    rng = np.random.default_rng(2)
+    for first, second in ((0, 0), (1, 0), (0, 1), (3, 5), (15, 31), (31, 2)):
+        given, space = (random_array(rng, p).reshape(-1) for p in (A, B))
+        given = np.concatenate([given[:first], given])
+        space = np.concatenate([space[:second], space, space[:64]])
+        a = given[first:].reshape(n, m + 27)
+        b = space[second : second + m * n].reshape(m, n)
+        before = space.copy()
+        expected = a.T[:m] + b if adds else a.T[:m].copy()
+        run_emitted(emitted, [a, b])
+        np.testing.assert_array_equal(b, expected)
+        np.testing.assert_array_equal(space[:second], before[:second])
+        np.testing.assert_array_equal(space[second + m * n :], before[second + m * n :])
+
+
 @pytest.mark.parametrize("perm", list(itertools.permutations(range(4)))[1:])
 def test_completed_layouts(perm: tuple[int, ...]) -> None:
     """Any permutation of axes through `build`."""
