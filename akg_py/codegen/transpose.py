@@ -35,6 +35,7 @@ BLOCK_ROWS, BLOCK_BYTES = 32, 4096  # of what is written before the next rows
 AHEAD_BYTES = 128  # how far ahead in each row what is read next is fetched
 CONFLICT_BYTES = 16 << 10  # rows at multiples of this share a few sets of the caches
 ALIGNED_VECTORS = 16  # of a row, from which on its first whole cache line is looked for
+ALIGNED_TILES = 8  # in a column, from which on they start at whole vectors of what is read
 LONG_RUN_BYTES = 1024  # of one read or write, from which on it is long
 
 Body = Callable[[Linear, Linear], None]
@@ -239,7 +240,7 @@ class _Tiles:
         load = self.nest.loads[0]
         source, size = buffer_of(load), dtypes.size_bytes(load.dtype)
         pitch = stride_along(source, load.indices, self.nest.lane.var)
-        if self._limit(self.nest.row) < ALIGNED_VECTORS * self.height:
+        if self._limit(self.nest.row) < ALIGNED_TILES * self.height:
             return None
         if pitch is None or pitch * size % LINE_BYTES or self.height * size > LINE_BYTES:
             return None
