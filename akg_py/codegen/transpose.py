@@ -164,11 +164,13 @@ class _Tiles:
 
     def emit(self) -> None:
         lanes = self.lanes
+        if self.width * self._size() == LINE_BYTES and len(self.targets) == 1:
+            self.streaming = self.targets & lanes.streams.stores
         shift = self._shift()
+        if shift is None:
+            self.streaming = frozenset()
         above = self._rows_above()
         self.is_whole = self._may_overlap()
-        if shift is not None and self.width * self._size() == LINE_BYTES and len(self.targets) == 1:
-            self.streaming = self.targets & lanes.streams.stores
         total, top = self._shifted(self.rows, above)
         columns, left = self._shifted(self.columns, shift)
         # Walk along what is written, in a few rows. Where that would be short, or the lines read
@@ -229,7 +231,8 @@ class _Tiles:
     def _shift(self) -> Val | None:
         """How many lanes the tiles start before column 0, so that others write whole vectors."""
         store, size = self.nest.stores[0], self._size()
-        if self._limit(self.nest.lane) < ALIGNED_VECTORS * self.width:
+        least = 2 if self.streaming else ALIGNED_VECTORS
+        if self._limit(self.nest.lane) < least * self.width:
             return None
         if not self._has_aligned_rows() or self.width * size > LINE_BYTES:
             return None
