@@ -3,7 +3,7 @@
 A class of kernels is a module with `TITLE`, `BARS` and `cases()`. A case holds our kernel and its
 peers, all on arrays made beforehand. With one thread the clock is the thread's CPU time, which
 other processes on the machine disturb least; with more it is the wall clock. What is timed follows
-an untimed run of its own, not one of a peer, whose arrays would fill the caches. Ratios are formed
+untimed runs of its own, not those of a peer, whose arrays would fill the caches. Ratios are formed
 within one run of a case: a peer's smallest time over ours, and the same of the medians.
 """
 
@@ -33,6 +33,7 @@ Run = Callable[[], object]
 OURS = "ours"
 ONE_THREAD = "ours, one thread"
 MIN_BATCH_SECONDS = 3e-4
+WARM_RUNS = 2
 LONG_SECONDS = 2e-2  # of a run that works far longer than what the caches hold would take to read
 LEAST_ROUNDS, MOST_ROUNDS = 5, 60
 IDLE_SHARE = 0.1
@@ -256,7 +257,7 @@ def interleaved(
             break
         for name, (run, count) in runs.items():
             with threads(count):
-                if taken[name] < LONG_SECONDS or waits:
+                for _ in range(WARM_RUNS if taken[name] < LONG_SECONDS else int(waits)):
                     run()  # wakes threads, and leaves the caches as its like finds them
                 batch = max(1, math.ceil(MIN_BATCH_SECONDS / taken[name]))
                 start = clock()
