@@ -222,10 +222,10 @@ def _int_divide(b: Builder, op: str, x: Val, y: Val, signed: bool) -> Val:
         bad = b.compare("eq", y, zero)
         special = b.bin("or", bad, b.compare("eq", y, constant(-1, elem))) if signed else bad
         safe = b.select(special, one, y)
+    quotient, remainder = _truncated(b, x, safe, signed)
     if not signed:
-        result = b.bin("udiv" if op == "//" else "urem", x, safe)
+        result = quotient if op == "//" else remainder
         return result if bad is None else b.select(bad, zero, result)
-    quotient, remainder = b.bin("sdiv", x, safe), b.bin("srem", x, safe)
     crossing = b.compare("slt", b.bin("xor", remainder, safe), zero)
     inexact = b.bin("and", b.compare("ne", remainder, zero), crossing)
     if op == "%":
@@ -236,6 +236,21 @@ def _int_divide(b: Builder, op: str, x: Val, y: Val, signed: bool) -> Val:
         return result
     negated = b.select(b.compare("eq", y, constant(-1, elem)), b.bin("sub", zero, x), result)
     return b.select(bad, zero, negated)
+
+
+def _truncated(b: Builder, x: Val, y: Val, signed: bool) -> tuple[Val, Val]:
+    """Quotient toward zero and remainder.
+
+    Processors divide vectors of floats only. A quotient that isn't whole is at least 1/y from the
+    next whole number; floats with more bits than x has are too fine to be rounded up to that.
+    """
+    kind = "s" if signed else "u"
+    wide = {"i8": "float", "i16": "float", "i32": "double"}.get(x.elem)
+    if x.lanes == 1 or wide is None or _literal_value(y) is not None:
+        return b.bin(f"{kind}div", x, y), b.bin(f"{kind}rem", x, y)
+    above, below = (b.cast(f"{kind}itofp", v, wide) for v in (x, y))
+    quotient = b.cast(f"fpto{kind}i", b.bin("fdiv", above, below), x.elem)
+    return quotient, b.bin("sub", x, b.bin("mul", quotient, y))
 
 
 def _literal_value(v: Val) -> int | None:

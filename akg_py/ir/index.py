@@ -7,6 +7,7 @@ meet without a prover.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -166,6 +167,11 @@ def _divide(op: str, a: Expr, b: Expr) -> Expr:
     lo, hi = bounds(rest)
     if lo // divisor == hi // divisor:
         inner: Expr = Const(lo // divisor, INDEX)
+    elif (split := _whole_steps(rest, divisor)) is not None:
+        step, steps, below = split
+        inner = _divide(op, steps, Const(divisor // step, INDEX))
+        if op == "%":
+            return _add(_scale(inner, step), below, 1)
     elif isinstance(rest, Binary) and rest.op == "//" and isinstance(rest.b, Const):
         inner = _divide("//", rest.a, Const(int(rest.b.value) * divisor, INDEX))
     else:
@@ -175,6 +181,21 @@ def _divide(op: str, a: Expr, b: Expr) -> Expr:
     if isinstance(inner, Const):
         return _add(rest, Const(int(inner.value) * divisor, INDEX), -1)
     return Binary("%", rest, b, INDEX)
+
+
+def _whole_steps(e: Expr, divisor: int) -> tuple[int, Expr, Expr] | None:
+    """(step, s, b) such that `e` is `step * s + b` with 0 <= b < step, a part of `divisor`.
+
+    Then `b` has no part in the quotient, nor in what the remainder leaves out.
+    """
+    terms, constant = _terms(e)
+    for step in sorted({math.gcd(c, divisor) for _, c in terms} - {1}, reverse=True):
+        below = _affine({atom: c for atom, c in terms if c % step}, constant % step)
+        lo, hi = bounds(below)
+        if not isinstance(below, Const) and lo >= 0 and hi < step:
+            steps = {atom: c // step for atom, c in terms if c % step == 0}
+            return step, _affine(steps, constant // step), below
+    return None
 
 
 def _compare(op: str, a: Expr, b: Expr) -> Expr:

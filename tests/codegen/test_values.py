@@ -10,9 +10,12 @@ import pytest
 
 from akg_py import dtypes
 from akg_py.codegen import target
+from akg_py.codegen.emitter import emit_func
 from akg_py.codegen.host import CpuKernel
+from akg_py.codegen.target import Processor
 from akg_py.ir.expr import Call, Const, Expr, Select, Unary, binary, cast, const, logical
 from tests.codegen.funcs import assert_same, at, axis, buffer, check, func, loop, put
+from tests.codegen.processors import available, run_emitted
 
 KINDS = ["unroll", "vector"]  # a long unrolled loop is scalar code, a serial one takes lanes
 INTS = [d for d in dtypes.DTYPES if dtypes.is_int(d)]
@@ -86,6 +89,38 @@ def test_binary(op: str, dtype: str, kind: str) -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_division(dtype: str, kind: str) -> None:
     run_binary("/", dtype, kind)
+
+
+def around_multiples(dtype: str) -> tuple[Any, Any]:
+    """Dividends beside multiples of divisors; of the small dtypes every pair."""
+    info = np.iinfo(dtype)
+    if info.bits == 8:
+        every = np.arange(info.min, info.max + 1, dtype=dtype)
+        return np.repeat(every, 256), np.tile(every, 256)
+    rng = np.random.default_rng(4)
+    ends = [info.min, info.min + 1, info.max // 2, info.max - 1, info.max]
+    draws = np.concatenate([rng.integers(2, 1 << k, 400) for k in range(2, info.bits)])
+    y = np.array([1, *ends, *(draws * rng.choice([-1, 1], draws.size))]).astype(dtype)
+    y = np.where(y == 0, np.ones((), dtype), y)
+    far = rng.integers(info.min, info.max, y.size, dtype, endpoint=True)
+    x = [far // y * y + np.array(d).astype(dtype) for d in (-1, 0, 1)]
+    x += [np.full_like(y, n) for n in ends]
+    return np.concatenate(x), np.tile(y, len(x))
+
+
+@pytest.mark.parametrize("processor", available())
+@pytest.mark.parametrize("op", ["//", "%"])
+@pytest.mark.parametrize("dtype", INTS)
+def test_no_quotient_is_rounded_up(dtype: str, op: str, processor: Processor) -> None:
+    with np.errstate(all="ignore"):
+        x, y = around_multiples(dtype)
+        expected = (np.floor_divide if op == "//" else np.mod)(x, y)
+    A, B, C = (buffer(name, x.shape, dtype) for name in "ABC")
+    i = axis("i", x.size)
+    f = func([A, B, C], [C], loop(i, x.size, put(C, (i,), binary(op, at(A, i), at(B, i)))))
+    c = np.zeros_like(x)
+    run_emitted(emit_func(f, processor=processor), [x, y, c])
+    np.testing.assert_array_equal(c, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -224,6 +224,23 @@ def test_difference_of_quotients_is_bounded() -> None:
     assert bounds(e * -2 + 1) == (-3, 1)
 
 
+def test_what_is_less_than_a_whole_step_is_left_out() -> None:
+    """A part of the divisor divides all but a rest that never reaches it."""
+    p, a = Var("p", lo=0, hi=63), Var("a", lo=0, hi=31)
+    assert str((p * 32 + a) // 1024) == str(p // 32)
+    assert str((p * 32 + a) % 1024) == str((p % 32) * 32 + a)
+    assert str((p * 96 + a + 64) % 1024) == str(((p * 3 + 2) % 32) * 32 + a)
+    assert same((p * 32 + a) // 1024 * 1024 + (p * 32 + a) % 1024, p * 32 + a)
+    for e, f in (
+        ((p * 32 + a) // 1024, lambda x, y: (x * 32 + y) // 1024),
+        ((p * 96 + a + 64) % 1024, lambda x, y: (x * 96 + y + 64) % 1024),
+        ((p * 32 + a - 7) % 1024, lambda x, y: (x * 32 + y - 7) % 1024),
+        ((p * 48 + a) // 100, lambda x, y: (x * 48 + y) // 100),
+    ):
+        for x, y in itertools.product((0, 1, 31, 32, 63), (0, 1, 15, 31)):
+            assert evaluate_index(e, {p: x, a: y}) == f(x, y)
+
+
 def test_rounded_up_quotients() -> None:
     for a, b in ((24, 10), (20, 10), (0, 7), (2**31 - 1, 2), (2**40, 3)):
         assert ir.ceildiv(const(a), b).value == -(-a // b)  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ from akg_py.ir.expr import (
     Const,
     Expr,
     Load,
+    Var,
     free_vars,
     is_index,
     loads,
@@ -78,7 +79,7 @@ def schedule_elementwise(s: Schedule, stage: StageState) -> None:
     cost = _nanoseconds(stage, values)
     is_large = math.prod(a.extent for a in stage.op.axis) * cost >= PARALLEL_NS
     axes, strides = _split_digits(s, stage, list(_accesses(stage, values)))
-    groups = _groups(axes, strides)
+    groups = _groups(axes, strides, set().union(*map(_counted, values)))
     *outer, inner = [s[stage.name].fuse(*g) if len(g) > 1 else g[0] for g in groups]
     ends = [axes.index(g[-1]) for g in groups]
     turned = _turned([tuple(row[n] for n in ends) for row in strides], inner.extent)
@@ -211,8 +212,21 @@ def _strides(axes: list[IterVar], access: Access) -> Strides:
     return tuple(None if flat is None else lane_stride(flat, a) for a in axes)
 
 
-def _groups(axes: list[IterVar], strides: list[Strides]) -> list[list[IterVar]]:
-    """Runs of axes that are one axis for every access."""
+def _counted(e: Expr) -> set[Expr]:
+    """Variables whose number itself `e` uses, as conditions do, not to find an element."""
+    if isinstance(e, Load):
+        return set()
+    return {e} if isinstance(e, Var) else set().union(*map(_counted, operands(e)))
+
+
+def _groups(
+    axes: list[IterVar], strides: list[Strides], counted: set[Expr]
+) -> list[list[IterVar]]:
+    """Runs of axes that are one axis for every access.
+
+    A long axis stays apart if it is or follows one whose number counts: finding that out of the
+    number along both would take a division for each element.
+    """
     groups = [[axes[0]]]
     for n in range(1, len(axes)):
         extent = axes[n].extent
@@ -220,7 +234,8 @@ def _groups(axes: list[IterVar], strides: list[Strides]) -> list[list[IterVar]]:
             row[n] is not None and row[n - 1] == row[n] * extent  # type: ignore[operator]
             for row in strides
         )
-        if joined or extent == 1:
+        apart = extent >= BLOCK and not counted.isdisjoint(axes[n - 1 : n + 1])
+        if extent == 1 or (joined and not apart):
             groups[-1].append(axes[n])
         else:
             groups.append([axes[n]])
