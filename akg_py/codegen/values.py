@@ -11,7 +11,15 @@ from collections.abc import Callable
 from akg_py import dtypes
 from akg_py.codegen import arithmetic, math
 from akg_py.codegen.indices import Indices, Linear
-from akg_py.codegen.llvm import ELEM_BYTES, Block, Builder, Val, constant, suffix
+from akg_py.codegen.llvm import (
+    ELEM_BYTES,
+    Block,
+    Builder,
+    Val,
+    constant,
+    constant_lanes,
+    suffix,
+)
 from akg_py.codegen.registers import Registers
 from akg_py.codegen.streams import LINE_BYTES, PREFETCH_BYTES, Streams
 from akg_py.codegen.strides import flat_index, strides
@@ -223,7 +231,7 @@ class Values(Indices):
         if where.is_uniform:
             pointer = self._pointer(buffer, where, elem)
             if self.guarded and self.mask is not None:
-                some = self.b.op(f"call i1 @{self._any()}({self.mask.typed})", "i1")
+                some = self._any(self.mask)
                 base = self.pointers[id(buffer)]
                 pointer = self.b.op(f"select i1 {some.ref}, ptr {pointer}, ptr {base}", "ptr").ref
             return self.b.op(f"load {elem}, ptr {pointer}, align {align}", elem)
@@ -231,9 +239,28 @@ class Values(Indices):
             return self._read_run(buffer, where, elem)
         if where.extra is None:
             return self._read_steps(buffer, where, elem)
-        if self.mask is None and not self.b.module.processor.has_fast_gather:
-            return self._read_each(buffer, where, elem)
+        if self.mask is None:
+            return self._read_run_or_each(buffer, where, elem)
         return self._gather(self._pointers(buffer, where, elem), elem, align)
+
+    def _read_run_or_each(self, buffer: Buffer, where: Linear, elem: str) -> Val:
+        """Elements at numbers known only here: where they are neighbours after all, one load.
+
+        So are those of `x[(j + 7) % n]` but at the end, of most clamped indices, of slices by index.
+        """
+        places = self.materialise(where)
+        first = self.b.lane(places, 0)
+        run = self.b.bin("add", first, constant_lanes(list(range(self.lanes)), "i64"))
+        is_apart = self._any(self.b.compare("ne", places, run))
+
+        def each() -> Val:
+            if not self.b.module.processor.has_fast_gather:
+                return self._read_each(buffer, Linear(extra=places), elem)
+            pointers = self._pointers(buffer, Linear(extra=places), elem)
+            return self._gather(pointers, elem, ELEM_BYTES[elem])
+
+        together = Linear({first.ref: 1}, lane=1)
+        return self.choose(is_apart, each, lambda: self._read_run(buffer, together, elem))
 
     def _gather(self, pointers: str, elem: str, align: int) -> Val:
         """The elements that the lanes that run point at, zero for the others."""
@@ -474,11 +501,11 @@ class Values(Indices):
         base = self.pointers[id(buffer)]
         return self.b.op(f"getelementptr {elem}, ptr {base}, {index.typed}", "ptr").ref
 
-    def _any(self) -> str:
-        assert self.mask is not None
-        name = f"llvm.vector.reduce.or.v{self.mask.lanes}i1"
-        self._declare(name, f"declare i1 @{name}({self.mask.type})")
-        return name
+    def _any(self, lanes: Val) -> Val:
+        """Whether any lane is true."""
+        name = f"llvm.vector.reduce.or.v{lanes.lanes}i1"
+        self._declare(name, f"declare i1 @{name}({lanes.type})")
+        return self.b.op(f"call i1 @{name}({lanes.typed})", "i1")
 
     def _declare(self, name: str, text: str) -> None:
         self.b.module.declarations.setdefault(name, text)

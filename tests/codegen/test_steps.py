@@ -39,6 +39,9 @@ STEPS: dict[str, Callable[[Any], Any]] = {
     "blocks": lambda i: i // 4 * 16 + i % 4,
     "blocks of 16": lambda i: i // 16 * 40 + i % 16,
     "halves": lambda i: i % 2 * 70 + i // 2,
+    "rolled": lambda i: (i + 7) % 100,
+    "rolled in pairs": lambda i: (i * 2 + 7) % 100,
+    "clamped": lambda i: minimum(i + 3, 90),
 }
 
 
@@ -65,7 +68,7 @@ def test_stores(name: str, processor: Processor) -> None:
 
 
 @pytest.mark.parametrize("n", [128, 119])
-@pytest.mark.parametrize("name", ["2", "3", "4", "-2", "reverse", "repeat 2", "halves"])
+@pytest.mark.parametrize("name", ["2", "3", "4", "-2", "reverse", "repeat 2", "halves", "rolled"])
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs mprotect")
 def test_nothing_outside_is_read(name: str, n: int) -> None:
     """The array is followed, and preceded, by pages that can't be read."""
@@ -119,7 +122,11 @@ def test_indices_from_data(dtype: str, processor: Processor) -> None:
     f = func([A, I, B], [B], loop(i, n, put(B, (i,), at(A, at(I, i))), "vector"))
     rng = np.random.default_rng(0)
     a = rng.integers(0, 2, 60).astype(np.dtype(dtype))
-    check_on(processor, f, a, rng.integers(0, 60, n, np.int32), np.zeros(n, a.dtype))
+    runs = (np.arange(n) + 5) % 60
+    nearly = runs.copy()
+    nearly[[2, 3, 40, 41, 100]] = nearly[[3, 2, 41, 42, 0]]  # first and last of a run in place
+    for index in (rng.integers(0, 60, n), runs, nearly, nearly[::-1]):
+        check_on(processor, f, a, index.astype(np.int32), np.zeros(n, a.dtype))
 
 
 # ---------------------------------------------------------------- through completion
