@@ -11,11 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from akg_py import dtypes
+from akg_py.codegen.dependence import accesses
 from akg_py.codegen.indices import Linear
 from akg_py.codegen.llvm import Val, constant, constant_lanes
 from akg_py.codegen.streams import LINE_BYTES, straight
-from akg_py.codegen.strides import stride_along
-from akg_py.ir.expr import Binary, walk
+from akg_py.codegen.strides import flat_index, stride_along
+from akg_py.ir.expr import Binary, free_vars, walk
 from akg_py.ir.stmt import Buffer, For, Store, sub_exprs, walk_stmts
 
 if TYPE_CHECKING:
@@ -50,8 +51,9 @@ def emit_flat(lanes: Lanes, s: For, width: int) -> None:
         _edge(lanes, s, width, main, _minus(lanes, extent, main))
         return
     head = _head(lanes, s, wide, stores, extent)
-    if _longest(lanes, s) * dtypes.size_bytes(stores[0][0].dtype) < MIN_HEAD_BYTES:
-        _emit_short(lanes, s, width, stores, head, extent)
+    is_short = _longest(lanes, s) * dtypes.size_bytes(stores[0][0].dtype) < MIN_HEAD_BYTES
+    if is_short or _has_digits(s):
+        _emit_from_line(lanes, s, width, stores, head, extent)
         return
     main = _below(lanes, _minus(lanes, extent, head), wide)
     end = b.bin("add", head, main)
@@ -73,7 +75,18 @@ def emit_flat(lanes: Lanes, s: For, width: int) -> None:
     lanes.counted(constant(2, "i64"), 1, phase, [], False)
 
 
-def _emit_short(
+def _has_digits(s: For) -> bool:
+    """Whether elements are found by parts of their number, which vectors must start in step with."""
+    places = (flat_index(buffer, indices) for (buffer, indices), _ in accesses(s.body))
+    return any(
+        isinstance(e, Binary) and e.op in ("//", "%") and s.var in free_vars(e)
+        for place in places
+        if place is not None
+        for e in walk(place)
+    )
+
+
+def _emit_from_line(
     lanes: Lanes, s: For, width: int, stores: list[tuple[Buffer, Store]], head: Val, extent: Val
 ) -> None:
     """Around the cache if the run starts on a line; else in plain stores from end to end."""
@@ -84,6 +97,7 @@ def _emit_short(
     with lanes.around_cache(_targets(stores)):
         lanes.counted(aligned, wide, lambda i: lanes.chunk(s, _at(i), wide, None), [], False)
     plain = b.bin("sub", main, aligned)
+    lanes.multiples[aligned.ref] = wide
     lanes.counted(plain, wide, lambda i: lanes.chunk(s, _at(i, aligned), wide, None), [], False)
     _edge(lanes, s, width, main, _minus(lanes, extent, main))
 

@@ -58,6 +58,27 @@ def test_around_the_cache(processor: Processor, dtypes: str, offset: int) -> Non
 
 
 @pytest.mark.parametrize("processor", available())
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float16", "float64"])
+@pytest.mark.parametrize("offset", [0, 1, 16])
+def test_repeated_elements_around_the_cache(
+    processor: Processor, dtype: str, offset: int
+) -> None:
+    """Each element twice, by shuffles: vectors keep in step with the pairs, not with the lines."""
+    n = 9001
+    A, B = buffer("A", (n // 2 + 1,), dtype), buffer("B", (n,), dtype)
+    i = axis("i", n)
+    f = func([A, B], [B], loop(i, n, put(B, (i,), at(A, i // 2)), "vector"))
+    emitted = emit_func(f, processor=replace(processor, cache_bytes=0))
+    assert "!nontemporal" in emitted.text
+    a = random_array(np.random.default_rng(1), f.params[0])
+    space = np.full(n + 128, 7, a.dtype)
+    space = space[-space.ctypes.data % 64 // space.itemsize :]
+    run_emitted(emitted, [a, space[offset : offset + n]])
+    assert_same(space[offset : offset + n], np.repeat(a, 2)[:n])
+    assert (space[:offset] == 7).all() and (space[offset + n :] == 7).all()
+
+
+@pytest.mark.parametrize("processor", available())
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float64"])
 @pytest.mark.parametrize("offset", [0, 1, 16])
 def test_lines_around_the_cache(processor: Processor, dtype: str, offset: int) -> None:
