@@ -43,6 +43,7 @@ SHORT_K = 512  # rows of A that follow each other closely enough for high tiles
 MANY_ROWS = 48
 HIGHEST_TILE = 14  # rows of a tile
 MIN_CHAINS = 8  # multiply-adds in flight that hide their latency
+FAR_LOAD = 2  # multiply-adds that take as long as a load from the second cache, where B is
 GROUPED_ROWS = {4: 3, 2: 7}  # dot instructions need B in groups; packed from this many rows on
 UNEVEN = 1.03  # time of the last thread over that of an even deal, for larger blocks
 PARALLEL_FLOPS = 2_000_000  # less isn't worth waking a thread
@@ -285,7 +286,7 @@ def _register_tile(M: int, vectors: int, K: int, groups: bool) -> tuple[int, int
 
     def work(tile: tuple[int, int]) -> tuple[int, int]:
         rows, width = tile
-        steps = max(rows * width, rows + width, MIN_CHAINS)
+        steps = max(rows * width, rows + width, FAR_LOAD * width, MIN_CHAINS)
         cost = ceildiv(M, rows) * ceildiv(vectors, width) * steps
         return cost, rows < M if M <= STREAM_ROWS else rows + width
 
