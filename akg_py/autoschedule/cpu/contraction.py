@@ -429,14 +429,16 @@ def _pack(
     if group > 1:
         rows, k_inner = copy.split(rows, factor=group)
         inner.append(k_inner)
-    # rows are read in runs of several panels, which the processor foresees
+    # rows are read in runs of several panels, which the processor foresees; a panel of a turned B
+    # is transposed as one
+    by_rows = p.group > 1 or not p.n_first
     if first:
         run = max(1, ROW_RUN_BYTES // (dtypes.size_bytes(p.b.dtype) * width))
         runs, panels = copy.split(panels, factor=_block(ceildiv(axes[n].extent, width), 1, run))
-        copy.reorder(*others, runs, rows, panels, *inner)
+        copy.reorder(*others, runs, *((rows, panels) if by_rows else (panels, rows)), *inner)
         copy.parallel(copy.fuse(*others, runs) if others else runs)
     else:
-        copy.reorder(*others, *((rows, panels) if by_block else (panels, rows)), *inner)
+        copy.reorder(*others, *((rows, panels) if by_block and by_rows else (panels, rows)), *inner)
         copy.compute_at(*place)
     copy.vectorize(n_inner)
 
