@@ -62,10 +62,8 @@ def test_dtypes(dtype: str) -> None:
         run(ops.matmul(A, B), [A, B])
 
 
-@pytest.mark.parametrize("transposed", ["A", "B", "AB"])
-@pytest.mark.parametrize("shape", [(35, 70, 20), (200, 150, 300)], ids=str)
-def test_transposed_operands(transposed: str, shape: tuple[int, int, int]) -> None:
-    M, N, K = shape
+def product(transposed: str, M: int, N: int, K: int) -> tuple[te.Tensor, list[te.Tensor]]:
+    """C = A * B where `transposed` names the operands that are stored the other way round."""
     A = te.placeholder((K, M) if "A" in transposed else (M, K), name="A")
     B = te.placeholder((N, K) if "B" in transposed else (K, N), name="B")
     k = te.reduce_axis((0, K), name="k")
@@ -75,7 +73,38 @@ def test_transposed_operands(transposed: str, shape: tuple[int, int, int]) -> No
         b = B[j, k] if "B" in transposed else B[k, j]
         return te.sum(a * b, axis=k)
 
-    run(te.compute((M, N), element, name="C"), [A, B])
+    return te.compute((M, N), element, name="C"), [A, B]
+
+
+@pytest.mark.parametrize("transposed", ["A", "B", "AB"])
+@pytest.mark.parametrize("shape", [(35, 70, 20), (200, 150, 300), (16, 400, 300)], ids=str)
+def test_transposed_operands(transposed: str, shape: tuple[int, int, int]) -> None:
+    run(*product(transposed, *shape))
+
+
+@pytest.mark.parametrize("K, copied", [(1030, True), (500, False)])
+def test_a_scattered_operand_is_copied(K: int, copied: bool) -> None:
+    """Elements of a row of A that lie a power of two apart, in an A that is large."""
+    C, inputs = product("A", 2048, 20, K)
+    schedule = te.create_schedule(C.op)
+    assert ("cache_read" in str(akg.complete(schedule, "cpu"))) == copied
+    run(C, inputs, akg.complete(schedule, "cpu"))
+
+
+@pytest.mark.parametrize("M", [17, 19, 33, 37])
+def test_no_row_of_tiles_is_a_single_row(M: int) -> None:
+    """Each vector of B that is loaded serves several rows, also where M has no divisors."""
+    C, inputs = product("", M, 1000, 333)
+    leaves = akg.complete(te.create_schedule(C.op), "cpu").state.stage("C").leaves
+    assert max(a.extent for a in leaves if a.name.startswith("i.inner")) > 1
+
+
+@pytest.mark.parametrize("transposed", ["B", "AB"])
+def test_panels_of_a_turned_operand_are_transposed(transposed: str) -> None:
+    C, inputs = product(transposed, 300, 400, 512)
+    kernel = akg.build(te.create_schedule(C.op), [*inputs, C], target="cpu")
+    packing = kernel.source.split("B_global[", 1)[0].rsplit("for", 3)
+    assert [part.split()[0][:5] for part in packing[1:]] == ["ax0_o", "ax1", "ax0_i"]
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 7, 9), (8, 64, 64, 64), (2, 130, 70, 600)], ids=str)

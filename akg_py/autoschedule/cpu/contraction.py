@@ -37,6 +37,7 @@ PACKED_K = 64  # ... and has more rows than the first cache holds at any distanc
 SHORT_SUM, SHORT_PACKED_K = 128, 32  # sums that end so soon that storing C takes much of the time
 NARROW_BYTES, NARROW_ROWS = 512, 256  # of rows of B that are near each other anyway
 SET_BYTES = 4096  # rows that lie a multiple of this apart push each other out of the caches
+FAR_SET_BYTES, FAR_BYTES = 8192, 8 << 20  # so do elements so far apart, of an A so large
 STREAM_ROWS = 8  # of A, up to which a tile holds them all, and B is passed over once: if it has ...
 STREAM_BYTES, STREAM_K = 1 << 20, 8  # ... so many bytes, in whole rows, so many side by side
 SHORT_K = 512  # rows of A that follow each other closely enough for high tiles
@@ -260,8 +261,15 @@ def _packed_rows(row_bytes: int, is_converted: bool) -> int:
 
 
 def _copies_rows(p: Product, tiles: ProductTiles) -> bool:
-    """Whether blocks of A are copied too: to convert them once, or to have groups side by side."""
-    return p.k_first if tiles.pack and p.group > 1 else _is_converted(p.a)
+    """Whether blocks of A are copied too: to convert them once, or to have groups side by side.
+
+    Or because each element of a row of A comes from a line in the same few sets of the caches.
+    """
+    if tiles.pack and p.group > 1:
+        return p.k_first
+    apart = dtypes.size_bytes(p.a.dtype) * p.m.extent  # these elements, where k comes first
+    is_scattered = p.k_first and apart % FAR_SET_BYTES == 0 and apart * p.k.extent >= FAR_BYTES
+    return is_scattered or _is_converted(p.a)
 
 
 def _is_converted(operand: Tensor) -> bool:
