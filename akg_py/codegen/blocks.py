@@ -40,6 +40,11 @@ class _Nest:
         return self.store.buffers[0]
 
 
+def is_blocks(lanes: Lanes, s: For) -> bool:
+    """Whether `emit_blocks` takes `s`."""
+    return _match(lanes, s) is not None
+
+
 def emit_blocks(lanes: Lanes, s: For) -> bool:
     """Emit the nest that starts with `s` by squares of runs; False leaves it to the caller."""
     nest = _match(lanes, s)

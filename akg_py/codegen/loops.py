@@ -14,7 +14,7 @@ from itertools import zip_longest
 from akg_py import dtypes
 from akg_py.codegen import arithmetic
 from akg_py.codegen.ahead import next_rows, rows_below, rows_beside
-from akg_py.codegen.blocks import emit_blocks
+from akg_py.codegen.blocks import emit_blocks, is_blocks
 from akg_py.codegen.dependence import is_independent
 from akg_py.codegen.dots import emit_dot, emit_group_store
 from akg_py.codegen.folds import accumulated, combine
@@ -170,7 +170,7 @@ class Loops(Lanes):
                 if is_independent(s, self.alias):
                     emit_parallel(self, s)
                     return
-            if emit_transpose(self, s) or emit_blocks(self, s):
+            if emit_transpose(self, s) or emit_blocks(self, s) or self._open_blocks(s):
                 return
             if self.takes_lanes(s) and not self._unrolls_for_registers(s):
                 self._lane_loop(s)
@@ -201,6 +201,22 @@ class Loops(Lanes):
             self._versions(s, s.extent, full)
         else:
             self.over_lanes(s)
+
+    def _open_blocks(self, s: For) -> bool:
+        """Emit `s` twice, for full tiles and the rest, if blocks change places in full ones."""
+        for f in walk_stmts(s.body):
+            if not isinstance(f, For) or self.unversioned or self.constant_extent(f) is not None:
+                continue
+            full = full_extent(self, f)
+            if full is None or not free_vars(f.extent) <= set(self.env):
+                return False
+            self.assumed.append((f.extent, full))
+            found = is_blocks(self, s)
+            self.assumed.pop()
+            if found:
+                self._versions(s, f.extent, full)
+            return found
+        return False
 
     def _may_copy(self, s: For, extent: int) -> bool:
         stores = sum(isinstance(inner, Store) for inner in walk_stmts(s.body))

@@ -57,10 +57,11 @@ def test_matmul(shape: tuple[int, int, int], dtype: str, out: str) -> None:
             np.testing.assert_array_equal(kernel(a, b), exact(a, b, out))
 
 
-@pytest.mark.parametrize("form", ["NT", "TN", "TT", "batch"])
+@pytest.mark.parametrize("k", [131, 2050, 5001])
+@pytest.mark.parametrize("form", ["NN", "NT", "TN", "TT", "batch"])
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16", "float16"])
-def test_forms(dtype: str, form: str) -> None:
-    m, k, n = 37, 131, 75
+def test_forms(dtype: str, form: str, k: int) -> None:
+    m, n = 37, 75
     total = dtypes.accumulator(dtype)
     rng = np.random.default_rng(3)
     if form == "batch":
@@ -125,8 +126,10 @@ def test_int8_sums_in_int8_are_no_dots() -> None:
     "dtype,instruction,has",
     [("int8", "vpdpbusd", host().has_vnni), ("bfloat16", "vdpbf16ps", host().has_bf16)],
 )
-def test_dot_instructions(dtype: str, instruction: str, has: bool) -> None:
-    A, B = te.placeholder((96, 128), dtype, name="A"), te.placeholder((128, 128), dtype, name="B")
+@pytest.mark.parametrize("k", [128, 2050, 5001, 8200])
+def test_dot_instructions(dtype: str, instruction: str, has: bool, k: int) -> None:
+    """Also where the sum isn't a whole number of blocks, or of groups."""
+    A, B = te.placeholder((96, k), dtype, name="A"), te.placeholder((k, 128), dtype, name="B")
     text = full([A, B], matmul(A, B, dtypes.accumulator(dtype))).assembly
     assert (text.count(instruction) >= 24) == has
 

@@ -308,6 +308,17 @@ def _even_k(size: int, most: int) -> int:
     return part if part == size else ceildiv(part, 16) * 16
 
 
+def _groups_at_once(p: Product, block_k: int) -> int:
+    """Groups along k between two visits of a tile: about as many as `block_k` holds, or all.
+
+    A short group is told from whole ones only where the loops around it have no rest.
+    """
+    groups, most = ceildiv(p.k.extent, p.group), block_k // p.group
+    parts = range(min(groups, most + most // 2), most // 8, -1)
+    whole = p.k.extent % p.group == 0
+    return next((n for n in parts if whole and groups % n == 0), groups)
+
+
 def _block(size: int, unit: int, most: int) -> int:
     """The largest block, of `unit`s and at most `most`, with which threads end nearly together."""
     units, hands = ceildiv(size, unit), thread_count()
@@ -373,18 +384,19 @@ def _inner_loops(
     stage = s[name]
     panel, n_inner = stage.split(n, factor=tiles.columns)
     m_outer, m_inner = stage.split(m, factor=tiles.rows)
-    order, chunk = [panel, m_outer], p.k
+    order, chunk, group = [panel, m_outer], p.k, p.group if tiles.pack else 1
+    element = []
+    if group > 1:  # first, so that only the last group of all can be a short one
+        chunk, last = stage.split(chunk, factor=group)
+        element = [last]
     if tiles.along_rows or (p.group > 1 and tiles.pack == "first"):
         order.reverse()
-    if tiles.block_k < p.k.extent or _copies_rows(p, tiles):
-        k_outer, chunk = stage.split(p.k, factor=tiles.block_k)
+    block_k = tiles.block_k if group == 1 else _groups_at_once(p, tiles.block_k)
+    if block_k < chunk.extent or _copies_rows(p, tiles):
+        k_outer, chunk = stage.split(chunk, factor=block_k)
         order.insert(0, k_outer)
     order += [a for a in stage.op.reduce_axis if a is not p.k]
-    if tiles.pack and p.group > 1:
-        chunk, element = stage.split(chunk, factor=p.group)
-        stage.reorder(*order, chunk, m_inner, n_inner, element)
-    else:
-        stage.reorder(*order, chunk, m_inner, n_inner)
+    stage.reorder(*order, chunk, m_inner, n_inner, *element)
     stage.unroll(m_inner)
     stage.vectorize(n_inner)
     return panel, order[0]
@@ -439,7 +451,7 @@ def _pack(
         inner.append(k_inner)
     # rows are read in runs of several panels, which the processor foresees; a panel of a turned B
     # is transposed as one
-    by_rows = p.group > 1 or not p.n_first
+    by_rows = not p.n_first
     if first:
         run = max(1, ROW_RUN_BYTES // (dtypes.size_bytes(p.b.dtype) * width))
         runs, panels = copy.split(panels, factor=_block(ceildiv(axes[n].extent, width), 1, run))

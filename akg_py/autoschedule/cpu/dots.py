@@ -25,7 +25,8 @@ from akg_py.codegen.target import host
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import StageState
 
-SUM_SHARE = 6  # elements of a sum for each row of A, from which on turning B round costs more
+SUM_SHARE = 24  # elements of a sum for each row of A, from which on turning B round costs more
+QUICK_GROUP, QUICK_ROWS = 4, 4  # dots of four elements: turning B round pays off beyond so few rows
 TILE_ROWS, TILE_COLUMNS = 4, 8  # the most rows of A and of B in a tile
 BLOCK_TILES = 8  # of a block that waits for its consumer
 
@@ -82,6 +83,8 @@ def _is_of_rows(p: Product) -> bool:
     if not p.n_first or p.k_first or p.lines is not None:
         return False
     rows = p.m.extent
+    if p.group == QUICK_GROUP:
+        return rows <= QUICK_ROWS
     return rows <= STREAM_ROWS or (rows < MANY_ROWS and p.k.extent >= SUM_SHARE * rows)
 
 
