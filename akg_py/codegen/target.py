@@ -17,6 +17,8 @@ GROUPS = {"int8": (4, "int32"), "uint8": (4, "int32"), "bfloat16": (2, "float32"
 
 @dataclass(frozen=True)
 class Processor:
+    """What kernels are made for. Sizes are bytes of a vector and of the last cache."""
+
     name: str
     features: str
     vector_bytes: int

@@ -246,7 +246,7 @@ class Values(Indices):
     def _read_run_or_each(self, buffer: Buffer, where: Linear, elem: str) -> Val:
         """Elements at numbers known only here: where they are neighbours after all, one load.
 
-        So are those of `x[(j + 7) % n]` but at the end, of most clamped indices, of slices by index.
+        So are those of `x[(j + 7) % n]`, but at the end, and of most indices that are clamped.
         """
         places = self.materialise(where)
         first = self.b.lane(places, 0)

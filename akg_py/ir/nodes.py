@@ -139,6 +139,8 @@ class Expr:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Const(Expr):
+    """A number of a dtype."""
+
     value: int | float | bool
     dtype: str
 
@@ -222,6 +224,8 @@ class Select(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Cast(Expr):
+    """`a` converted to another dtype, as numpy converts it."""
+
     a: Expr
     dtype: str
 

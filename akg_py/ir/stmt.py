@@ -75,6 +75,8 @@ class Stmt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class For(Stmt):
+    """`body` for `var` in 0 .. `extent` - 1; `kind` says how they may run."""
+
     var: Var
     extent: Expr
     kind: str
@@ -85,6 +87,8 @@ class For(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class If(Stmt):
+    """`body` where `condition` holds, `orelse` where it does not."""
+
     condition: Expr
     body: Stmt
     orelse: Stmt | None = None
@@ -103,6 +107,8 @@ class Store(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alloc(Stmt):
+    """`body` with a buffer of its own, whose elements are undefined at the start."""
+
     buffer: Buffer
     body: Stmt
     origin: Origin | None = None
@@ -110,12 +116,16 @@ class Alloc(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seq(Stmt):
+    """Statements one after the other."""
+
     stmts: tuple[Stmt, ...]
     origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Intrinsic(Stmt):
+    """`body` done by the instruction `name`."""
+
     name: str
     body: Stmt
     origin: Origin | None = None

@@ -94,7 +94,7 @@ def test_a_scattered_operand_is_copied(K: int, copied: bool) -> None:
 @pytest.mark.parametrize("M", [17, 19, 33, 37])
 def test_no_row_of_tiles_is_a_single_row(M: int) -> None:
     """Each vector of B that is loaded serves several rows, also where M has no divisors."""
-    C, inputs = product("", M, 1000, 333)
+    C, _ = product("", M, 1000, 333)
     leaves = akg.complete(te.create_schedule(C.op), "cpu").state.stage("C").leaves
     assert max(a.extent for a in leaves if a.name.startswith("i.inner")) > 1
 

@@ -60,9 +60,7 @@ def test_around_the_cache(processor: Processor, dtypes: str, offset: int) -> Non
 @pytest.mark.parametrize("processor", available())
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float16", "float64"])
 @pytest.mark.parametrize("offset", [0, 1, 16])
-def test_repeated_elements_around_the_cache(
-    processor: Processor, dtype: str, offset: int
-) -> None:
+def test_repeated_elements_around_the_cache(processor: Processor, dtype: str, offset: int) -> None:
     """Each element twice, by shuffles: vectors keep in step with the pairs, not with the lines."""
     n = 9001
     A, B = buffer("A", (n // 2 + 1,), dtype), buffer("B", (n,), dtype)

@@ -219,9 +219,7 @@ def _counted(e: Expr) -> set[Expr]:
     return {e} if isinstance(e, Var) else set().union(*map(_counted, operands(e)))
 
 
-def _groups(
-    axes: list[IterVar], strides: list[Strides], counted: set[Expr]
-) -> list[list[IterVar]]:
+def _groups(axes: list[IterVar], strides: list[Strides], counted: set[Expr]) -> list[list[IterVar]]:
     """Runs of axes that are one axis for every access.
 
     A long axis stays apart if it is or follows one whose number counts: finding that out of the

@@ -2,9 +2,9 @@
 
 In: an untouched schedule. Out: every stage that only one root stage needs, and needs row by row,
 is computed inside the root's loop over rows, so that a row stays in the first cache from its load
-to its store. Cheap element-wise stages are inlined instead of stored. Rows that are too long for the
-first cache are taken two at a time, and their last pass runs in blocks of columns: what both rows
-need there, gamma and beta, then comes from the second cache once.
+to its store. Cheap element-wise stages are inlined instead of stored. Rows too long for that cache
+are taken two at a time, and their last pass runs in blocks of columns: what both rows need there,
+gamma and beta, then comes from the second cache once.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _rows_at_once(root: StageState, rank: int) -> int:
 
 
 def _has_shared(root: StageState, rank: int) -> bool:
-    """Whether the last stage has one axis beside the rows, and reads the same there in every row."""
+    """Whether the last stage has one axis beside the rows, and reads the same in every row."""
     if len(root.op.axis) != rank + 1 or root.op.reduce_axis:
         return False
     column = root.op.axis[-1:]

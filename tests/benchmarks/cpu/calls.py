@@ -26,7 +26,7 @@ PROFILE = """
 A first result: numpy's import is 55 to 60 ms of it, llvmlite's 25, ours 50, the rest declares,
 schedules, looks the kernel up and runs it.
 """
-PROCESSES = 7
+PROCESSES = 12
 CALLS, BATCHES = 200, 300  # short ones: some find the processor free
 RESTED = 200
 
