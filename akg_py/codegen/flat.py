@@ -76,7 +76,7 @@ def emit_flat(lanes: Lanes, s: For, width: int) -> None:
 
 
 def _has_digits(s: For) -> bool:
-    """Whether parts of an element's number say where it is: vectors must start in step with them."""
+    """Whether parts of an element's number say where it is: vectors start in step with them."""
     places = (flat_index(buffer, indices) for (buffer, indices), _ in accesses(s.body))
     return any(
         isinstance(e, Binary) and e.op in ("//", "%") and s.var in free_vars(e)
