@@ -22,14 +22,14 @@ BARS = (
 )
 PROFILE = """
 numpy's own sums, maxima and arg-maxima along rows and over everything read large arrays at 25 to
-30 GB/s; a core reads memory at 30 to 38 (`cpu_ceilings.md`), so nothing can be 1.5 times as fast on
-one thread. Ours reads at the copy's rate or above it. Where numpy isn't bound by memory (short
-rows, columns, arrays in the cache) the bar is met. Down the columns of a large array eight rows are
-read side by side, 16 KB apart, which share a few sets of the caches; they are fetched 2 KB ahead
-into the second cache: 25 to 30 GB/s, where the same elements along rows are read at 33. That is 0.95
-to 1.07 of a copy that reads half as much and writes the other half; sums, with one instruction an
-element where maxima have three, are above it. Fewer or more rows side by side, strips of 512 to 2048
-columns, other distances and other numbers of chunks take longer.
+30 GB/s; a core reads memory at 30 to 38 (`cpu_ceilings.md`), so nothing can be 1.5 times as fast
+on one thread. Ours reads at the copy's rate or above it. Where numpy isn't bound by memory (short
+rows, columns, arrays in the cache) the bar is met. Down the columns of a large array eight rows
+are read side by side, 16 KB apart, which share a few sets of the caches; they are fetched 2 KB
+ahead into the second cache: 25 to 30 GB/s, where the same elements along rows are read at 33. That
+is 0.85 to 1.05 of a copy that reads half as much and writes the other half; sums, with one
+instruction an element where maxima have three, are above it. Fewer or more rows side by side,
+strips of 512 to 2048 columns, other distances and other numbers of chunks take longer.
 
 Two threads read large arrays at 36 GB/s together on this machine, where one alone reaches 31: the
 memory is the limit, not the threads. Arrays that fit the caches run 1.9 to 3.6 times as fast.

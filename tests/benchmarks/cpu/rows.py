@@ -19,13 +19,13 @@ BARS = (
 PROFILE = """
 A row of 16384 elements is 64 KB, twice the first cache, and so are gamma and beta. From the second
 cache alone, a row's three passes take 3.4 us: 0.56 for each row of 64 KB that is read (32 bytes a
-cycle), 0.7 to write one around the caches, none of which overlaps. 1.2 copies of a row, from memory
-to memory, take 3.5 to 3.8 us, ours 3.9 to 4.2. The same passes written by hand in C with AVX-512
-intrinsics take 3.8 to 4.3 us in 14 arrangements: one or two rows at once, in blocks of 256 to 2048
-columns, the second pass backwards, later rows fetched into either cache or not. Ours takes two rows
-at once in blocks of 512: 0.69 to 0.84 of a copy by the smallest times, 0.73 to 0.98 by medians, which
-say more here, as a copy is fast when the last cache happens to hold both arrays. Shorter rows meet
-the bar.
+cycle), 0.7 to write one around the caches, none of which overlaps. 1.2 copies of a row, from
+memory to memory, take 3.5 to 3.8 us, ours 3.9 to 4.2. The same passes written by hand in C with
+AVX-512 intrinsics take 3.8 to 4.3 us in 14 arrangements: one or two rows at once, in blocks of 256
+to 2048 columns, the second pass backwards, later rows fetched into either cache or not. Ours takes
+two rows at once in blocks of 512: 0.69 to 0.84 of a copy by the smallest times, 0.73 to 0.98 by
+medians, which say more here, as a copy is fast when the last cache happens to hold both arrays.
+Shorter rows meet the bar.
 """
 ELEMENTS = 1 << 22
 ROWS = (64, 256, 1024, 4096, 16384)
