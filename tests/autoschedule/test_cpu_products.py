@@ -188,6 +188,27 @@ def test_large_products_are_dealt_out(shape: tuple[int, int, int]) -> None:
     assert pieces and all(n >= 2 for n in pieces)
 
 
+@pytest.mark.parametrize("N, even", [(512, True), (555, False)])
+def test_threads_take_columns_that_deal_out_evenly(
+    N: int, even: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With panels of their own; the bits are those of rows dealt out."""
+    wide = replace(host(), registers=32, vector_bytes=64)
+    monkeypatch.setattr(contraction, "host", lambda: wide)
+    A, B = te.placeholder((96, 300), name="A"), te.placeholder((300, N), name="B")
+    rng = np.random.default_rng(3)
+    feeds = [rng.standard_normal(t.shape).astype("float32") for t in (A, B)]
+    results = []
+    for count in (1, 2):
+        with threads(count):
+            C = ops.matmul(A, B)
+            kernel = akg.build(te.create_schedule(C.op), [A, B, C], target="cpu")
+            results.append(kernel(*feeds))
+            packed = [stage.name for stage in kernel.schedule.state.stages if "." in stage.name]
+            assert packed == [f"B.{'local' if even and count > 1 else 'global'}"]
+    assert_exact(results[0], results[1])
+
+
 def test_what_is_no_product_stays() -> None:
     A = te.placeholder((8, 9), name="A")
     k = te.reduce_axis((0, 9), name="k")

@@ -30,6 +30,7 @@ ROW_RUN_BYTES = 1024  # of a row of B that are read together to be packed
 ROW_SHIFT = (64, 16)  # copied rows start 16 elements apart modulo 64, in different cache sets
 NEAR_BYTES = 2 << 20  # of A, up to which threads take columns, and all rows of these
 BLOCK_BYTES = 256 << 10  # of a product that waits for its consumer
+SHARED_BYTES = 4 << 20  # of an A that all threads read
 HELD_SHARE = 6  # part of the last cache that B may take to be read once for each row of tiles
 PACKED_BYTES = 64 << 10  # B is packed when it is larger, ...
 CONVERTED_ROWS, PACKED_ROWS = 32, 16  # ... meets so many rows (converted; with few registers) ...
@@ -248,7 +249,21 @@ def _tiles_along_rows(p: Product, is_fused: bool, packs: bool) -> ProductTiles:
         block_columns = 0
     pack = ("panel" if p.rest else "first") if packs else ""
     block_k = _even_k(K, LONG_K_BYTES // 4)
+    if packs and not is_fused and not p.rest and _deals_columns(p, columns):
+        block_columns = _block(N, columns, 2 * columns)
+        return ProductTiles(rows, columns, block_k, 0, block_columns, "panel")
     return ProductTiles(rows, columns, block_k, block_rows, block_columns, pack, along_rows=True)
+
+
+def _deals_columns(p: Product, columns: int) -> bool:
+    """Whether threads take columns, each with panels of its own, of a B that deals out evenly.
+
+    Then none reads what another has just packed; every one reads all of A, which must be near.
+    """
+    hands, M, N = thread_count(), p.m.extent, p.columns
+    dealt = ceildiv(ceildiv(N, columns), hands) * hands * columns
+    is_even = dealt <= UNEVEN * N and not host().has_few_registers
+    return hands > 1 and is_even and M * p.k.extent * 4 <= SHARED_BYTES
 
 
 def _packed_rows(row_bytes: int, is_converted: bool) -> int:
