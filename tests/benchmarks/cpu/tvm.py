@@ -33,11 +33,9 @@ BARS = (
     Bar(ONE_THREAD, 1.3, groups=("rows",), threads=2, least_ms=1.0),
 )
 PROFILE = """
-On two threads tvm's best product is up to 6 % faster in some runs, and ours in others. Ours pack B
-in a loop of their own, half of it in each thread, and every thread reads the other's half from the
-other's cache: 30 to 60 us of 1.25 ms. Panels packed where they are used, or none, save that and
-lose as much elsewhere (1.24 to 1.34 ms for eleven variants of 512 x 512 x 512). Half the rows alone
-take 1.24 ms on one thread.
+Both sides run products at 93 to 98 % of the multiply-add ceiling (`cpu_ceilings.md`), and the best of
+tvm's four schedules counts: 512 x 512 x 512 is 3 to 7 % faster here, 1024 x 512 x 2048 between 2 %
+slower and 3 % faster in different runs.
 """
 SHAPES = [(512, 512, 512), (1024, 512, 2048)]
 TILES = [(8, 32, True), (8, 32, False), (16, 16, False), (4, 64, True)]
