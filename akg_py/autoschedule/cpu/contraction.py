@@ -329,9 +329,10 @@ def _groups_at_once(p: Product, block_k: int) -> int:
     A short group is told from whole ones only where the loops around it have no rest.
     """
     groups, most = ceildiv(p.k.extent, p.group), block_k // p.group
+    if p.k.extent % p.group:
+        return groups
     parts = range(min(groups, most + most // 2), most // 8, -1)
-    whole = p.k.extent % p.group == 0
-    return next((n for n in parts if whole and groups % n == 0), groups)
+    return next((n for n in parts if groups % n == 0), groups)
 
 
 def _block(size: int, unit: int, most: int) -> int:
@@ -399,12 +400,12 @@ def _inner_loops(
     stage = s[name]
     panel, n_inner = stage.split(n, factor=tiles.columns)
     m_outer, m_inner = stage.split(m, factor=tiles.rows)
-    order, chunk, group = [panel, m_outer], p.k, p.group if tiles.pack else 1
-    element = []
+    order, chunk, element = [panel, m_outer], p.k, []
+    group = p.group if tiles.pack else 1
     if group > 1:  # first, so that only the last group of all can be a short one
         chunk, last = stage.split(chunk, factor=group)
         element = [last]
-    if tiles.along_rows or (p.group > 1 and tiles.pack == "first"):
+    if tiles.along_rows or (group > 1 and tiles.pack == "first"):
         order.reverse()
     block_k = tiles.block_k if group == 1 else _groups_at_once(p, tiles.block_k)
     if block_k < chunk.extent or _copies_rows(p, tiles):

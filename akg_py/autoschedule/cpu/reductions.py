@@ -21,8 +21,8 @@ PARALLEL_POINTS = 1 << 19  # elements below which waking a thread costs more tha
 PARALLEL_ROWS = 16  # results that are enough for any number of threads
 MIN_CHUNKS, MAX_CHUNKS = 8, 64
 CHUNK_ROWS = 16  # rows that a chunk has at least
-FEW_CHUNKS = 16  # that have a run of results each, written and read once more: with more of them,
-CHUNK_RUNS = 256  # so many rows at least
+# a run of results is written for each chunk and read once more: beyond a few, chunks have more rows
+FEW_CHUNKS, CHUNK_RUNS = 16, 256
 WIDE = 1 << 16  # results that are dealt out themselves, not chunks of the reduction
 CACHE_BYTES = 6 << 10  # of a run of results; with longer ones several rows are taken at once
 ROWS_AT_ONCE = 8

@@ -110,6 +110,7 @@ def _place(s: Schedule, root: StageState, group: list[str], rank: int, choice: R
 
 
 def _row_bytes(root: StageState, rank: int) -> int:
+    """Bytes of a row of what the last stage writes, of its widest result."""
     points = math.prod(a.extent for a in root.op.axis[rank:])
     return points * max(dtypes.size_bytes(t.dtype) for t in root.outputs)
 
