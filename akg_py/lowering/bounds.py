@@ -118,10 +118,23 @@ class Domain:
                 continue
             bound = self.extents.get(axis, const(self.static[axis]))
             if axis in self._split or axis in self._fuse:
+                if self._is_guarded_fused(axis, bound, data_only):
+                    continue
                 value = self.value(axis, leaf)
                 if bounds(value - bound)[1] >= 0:
                     result.append((value, bound))
         return result
+
+    def _is_guarded_fused(self, axis: IterVar, bound: Expr, data_only: bool) -> bool:
+        """Whether the guard of the axis that this one was fused into says as much."""
+        f = self._fuse.get(axis)
+        return (
+            f is not None
+            and axis is f.outer
+            and isinstance(bound, Const)
+            and bound.value == self.static[axis]
+            and not (data_only and f.fused.is_reduce)
+        )
 
     def ranges(self, leaf_value: Callable[[IterVar], Expr | None]) -> dict[IterVar, Range]:
         """Range of every root axis from the start of the region.
