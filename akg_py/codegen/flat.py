@@ -1,13 +1,16 @@
 """Loops over lanes that hold no other loop: unrolled, and past the cache when the data is large.
 
-A main loop takes several vectors at once, one masked loop takes what is left. A store that goes
-around the cache (see `streams`) must be aligned, so then the masked loop also runs up to the first
-whole cache line, whose place is found at run time. Short runs don't do that: plain stores to the
-lines at both ends of a run wait for memory, and the others wait for them.
+A main loop takes several vectors at once, one masked loop takes what is left. Stores that go around
+the cache (see `streams`) fill whole lines, whose place is found at run time; the parts of lines at
+both ends of a run are stored through the cache. Those wait for the line, and all stores behind them
+too, so the line is fetched some runs earlier; and their vectors begin where lines do, because a
+masked store waits for all lines that it could reach.
 """
 
 from __future__ import annotations
 
+import functools
+from functools import partial
 from typing import TYPE_CHECKING
 
 from akg_py import dtypes
@@ -22,8 +25,8 @@ from akg_py.ir.stmt import Buffer, For, Store, sub_exprs, walk_stmts
 if TYPE_CHECKING:
     from akg_py.codegen.lanes import Lanes
 
-MIN_RUN_BYTES = 1024  # shorter runs of stores stay in the cache
-MIN_HEAD_BYTES = 8192  # a shorter run goes around the cache only if whole lines hold it
+MIN_RUN_BYTES = 512  # shorter runs of stores stay in the cache
+END_BYTES = 8192  # how far ahead the line is fetched that a run ends in
 UNROLL = 4
 LONG = ("%", "//", "pow")  # of floats, these are loops or many instructions themselves
 
@@ -39,7 +42,6 @@ def unroll_of(s: For) -> int:
 
 def emit_flat(lanes: Lanes, s: For, width: int) -> None:
     """Emit `s`, whose body holds no loop."""
-    b = lanes.b
     extent = lanes.extent_value(s)
     wide = width * unroll_of(s)
     stores = _streaming_stores(lanes, s)
@@ -50,29 +52,89 @@ def emit_flat(lanes: Lanes, s: For, width: int) -> None:
             return
         _edge(lanes, s, width, main, _minus(lanes, extent, main))
         return
-    head = _head(lanes, s, wide, stores, extent)
-    is_short = _longest(lanes, s) * dtypes.size_bytes(stores[0][0].dtype) < MIN_HEAD_BYTES
-    if is_short or _has_digits(s):
-        _emit_from_line(lanes, s, width, stores, head, extent)
-        return
-    main = _below(lanes, _minus(lanes, extent, head), wide)
-    end = b.bin("add", head, main)
+    if _has_digits(s):
+        _emit_from_line(lanes, s, width, stores, extent)
+    else:
+        _emit_whole_lines(lanes, s, width, stores, extent)
 
-    def phase(n: Linear) -> None:
-        first = b.compare("eq", lanes.materialise(n), constant(0, "i64"))
-        start = b.select(first, constant(0, "i64"), end)
-        count = b.select(first, head, _minus(lanes, extent, end))
-        _edge(lanes, s, width, start, count)
+
+def _emit_whole_lines(
+    lanes: Lanes, s: For, width: int, stores: list[tuple[Buffer, Store]], extent: Val
+) -> None:
+    """Whole lines around the cache, first several vectors at once; parts of lines through it."""
+    b = lanes.b
+    wide, size = width * unroll_of(s), dtypes.size_bytes(stores[0][0].dtype)
+    line, zero = LINE_BYTES // size, constant(0, "i64")
+    lates = _past_line(lanes, s, stores)
+    _fetch_ends(lanes, s, stores, lates)
+    late = b.bin("lshr", lates[0], constant(size.bit_length() - 1, "i64"))
+    is_begun = b.compare("ne", late, zero)
+    head = b.intrinsic("smin", b.bin("sub", constant(line, "i64"), late), extent)
+    head = b.select(is_begun, head, zero)
+    count = b.select(is_begun, b.bin("add", late, head), zero)
+    _edge(lanes, s, width, b.bin("sub", zero, late), count, late)
+    agree = _all_equal(lanes, lates)
+    start = head
+    for step, least in ((wide, wide), (width, line)):
+        count = _below(lanes, _minus(lanes, extent, start), least)
+        count = count if agree is None else b.select(agree, count, zero)
         with lanes.around_cache(_targets(stores)):
-            lanes.counted(
-                b.select(first, main, constant(0, "i64")),
-                wide,
-                lambda i: lanes.chunk(s, _at(i, head), wide, None),
-                [],
-                False,
-            )
+            _vectors(lanes, s, start, count, step)
+        start = b.bin("add", start, count)
+    if agree is not None:
+        count = _below(lanes, _minus(lanes, extent, start), wide)
+        _vectors(lanes, s, start, count, wide)
+        start = b.bin("add", start, count)
+    _edge(lanes, s, width, start, _minus(lanes, extent, start))
 
-    lanes.counted(constant(2, "i64"), 1, phase, [], False)
+
+def _past_line(lanes: Lanes, s: For, stores: list[tuple[Buffer, Store]]) -> list[Val]:
+    """The bytes by which each store of the first iteration lies past the beginning of a line."""
+    with lanes.bound(s.var, Linear()):
+        return [lanes.past_multiple(buffer, x.indices, LINE_BYTES) for buffer, x in stores]
+
+
+def _all_equal(lanes: Lanes, lates: list[Val]) -> Val | None:
+    """Whether values are equal; None for one alone."""
+    b = lanes.b
+    apart = [b.bin("xor", lates[0], other) for other in lates[1:]]
+    if not apart:
+        return None
+    return b.compare("eq", functools.reduce(partial(b.bin, "or"), apart), constant(0, "i64"))
+
+
+def _fetch_ends(lanes: Lanes, s: For, stores: list[tuple[Buffer, Store]], lates: list[Val]) -> None:
+    """Fetch the line that a later run begins in, unless the run begins with it."""
+    b = lanes.b
+    for (buffer, store), late in zip(stores, lates, strict=True):
+        distance = _later_run(lanes, s, buffer, store)
+        if distance <= 0:
+            continue
+        then = b.bin("add", late, constant(distance % LINE_BYTES, "i64"))
+        then = b.bin("and", then, constant(LINE_BYTES - 1, "i64"))
+
+        def fetch(buffer: Buffer = buffer, store: Store = store, distance: int = distance) -> None:
+            with lanes.bound(s.var, Linear()):
+                lanes.fetch_to_store(buffer, store.indices, distance)
+
+        b.if_else(b.compare("ne", then, constant(0, "i64")), fetch, lambda: None)
+
+
+def _later_run(lanes: Lanes, s: For, buffer: Buffer, store: Store) -> int:
+    """Bytes to where `END_BYTES` of stores later a run begins; 0 if there is none."""
+    size = dtypes.size_bytes(buffer.dtype)
+    runs = -(-END_BYTES // (_longest(lanes, s) * size))
+    for v in reversed(lanes.env):
+        stride = stride_along(buffer, store.indices, v)
+        if stride and runs <= v.hi:
+            return runs * stride * size
+        runs = -(-runs // (v.hi + 1)) if stride else runs
+    return 0
+
+
+def _vectors(lanes: Lanes, s: For, start: Val, count: Val, step: int) -> None:
+    """`count` iterations from `start`, a multiple of `step`."""
+    lanes.counted(count, step, lambda i: lanes.chunk(s, _at(i, start), step, None), [], False)
 
 
 def _has_digits(s: For) -> bool:
@@ -87,18 +149,18 @@ def _has_digits(s: For) -> bool:
 
 
 def _emit_from_line(
-    lanes: Lanes, s: For, width: int, stores: list[tuple[Buffer, Store]], head: Val, extent: Val
+    lanes: Lanes, s: For, width: int, stores: list[tuple[Buffer, Store]], extent: Val
 ) -> None:
     """Around the cache if the run starts on a line; else in plain stores from end to end."""
     b = lanes.b
     wide = width * unroll_of(s)
     main = _below(lanes, extent, wide)
-    aligned = b.select(b.compare("eq", head, constant(0, "i64")), main, constant(0, "i64"))
-    with lanes.around_cache(_targets(stores)):
-        lanes.counted(aligned, wide, lambda i: lanes.chunk(s, _at(i), wide, None), [], False)
-    plain = b.bin("sub", main, aligned)
+    late = functools.reduce(partial(b.bin, "or"), _past_line(lanes, s, stores))
+    aligned = b.select(b.compare("eq", late, constant(0, "i64")), main, constant(0, "i64"))
     lanes.multiples[aligned.ref] = wide
-    lanes.counted(plain, wide, lambda i: lanes.chunk(s, _at(i, aligned), wide, None), [], False)
+    with lanes.around_cache(_targets(stores)):
+        _vectors(lanes, s, constant(0, "i64"), aligned, wide)
+    _vectors(lanes, s, aligned, b.bin("sub", main, aligned), wide)
     _edge(lanes, s, width, main, _minus(lanes, extent, main))
 
 
@@ -153,14 +215,20 @@ def _minus(lanes: Lanes, x: Val, y: Val) -> Val:
     return constant(int(x.ref) - int(y.ref), "i64")
 
 
-def _edge(lanes: Lanes, s: For, width: int, start: Val, count: Val) -> None:
-    """`count` iterations from `start`, a masked vector at a time."""
+def _edge(
+    lanes: Lanes, s: For, width: int, start: Val, count: Val, skipped: Val | None = None
+) -> None:
+    """`count` iterations from `start`, a masked vector at a time, without the first `skipped`."""
+    b = lanes.b
     numbers = constant_lanes(list(range(width)), "i32")
 
     def body(i: Linear) -> None:
-        left = lanes.b.bin("sub", count, lanes.materialise(i))
-        left = lanes.b.intrinsic("smin", left, constant(width, "i64"))
-        mask = lanes.b.compare("slt", numbers, lanes.b.cast("trunc", left, "i32"))
+        left = b.bin("sub", count, lanes.materialise(i))
+        left = b.intrinsic("smin", left, constant(width, "i64"))
+        mask = b.compare("slt", numbers, b.cast("trunc", left, "i32"))
+        if skipped is not None:
+            first = b.cast("trunc", b.bin("sub", skipped, lanes.materialise(i)), "i32")
+            mask = b.bin("and", mask, b.compare("sge", numbers, first))
         lanes.chunk(s, _at(i, start), width, mask)
 
     lanes.counted(count, width, body, [], False)
@@ -181,29 +249,10 @@ def _streaming_stores(lanes: Lanes, s: For) -> list[tuple[Buffer, Store]]:
             continue
         found += [(b, store) for b in store.buffers if id(b) in lanes.streams.stores]
     size = max((dtypes.size_bytes(b.dtype) for b, _ in found), default=1)
-    run = _longest(lanes, s) * size
-    if run < MIN_RUN_BYTES or (run < MIN_HEAD_BYTES and run % LINE_BYTES):
+    if _longest(lanes, s) * size < MIN_RUN_BYTES:
         return []
     return [(b, store) for b, store in found if dtypes.size_bytes(b.dtype) == size]
 
 
 def _longest(lanes: Lanes, s: For) -> int:
     return lanes.constant_extent(s) or s.var.hi + 1
-
-
-def _head(lanes: Lanes, s: For, wide: int, stores: list[tuple[Buffer, Store]], extent: Val) -> Val:
-    """Iterations up to the first aligned store; all of them if the stores never agree."""
-    b = lanes.b
-    size = dtypes.size_bytes(stores[0][0].dtype)
-    align = min(LINE_BYTES, wide * size)
-    addresses = []
-    with lanes.bound(s.var, Linear()):
-        for buffer, store in stores:
-            pointer = lanes.address(buffer, lanes.position(buffer, store.indices))
-            addresses.append(b.op(f"ptrtoint ptr {pointer} to i64", "i64"))
-    short = b.bin("and", b.bin("sub", constant(0, "i64"), addresses[0]), constant(align - 1, "i64"))
-    head = b.intrinsic("smin", b.bin("lshr", short, constant(size.bit_length() - 1, "i64")), extent)
-    for other in addresses[1:]:
-        apart = b.bin("and", b.bin("xor", addresses[0], other), constant(align - 1, "i64"))
-        head = b.select(b.compare("eq", apart, constant(0, "i64")), head, extent)
-    return head

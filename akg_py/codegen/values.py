@@ -425,12 +425,15 @@ class Values(Indices):
             f"<{self.lanes} x ptr> align {align} {pointers}, {mask.typed})"
         )
 
-    def _prefetch(self, pointer: str, size: int, distance: int, cache: int) -> None:
-        """Ask for `size` bytes at `distance` from `pointer`, which are read soon."""
+    def _prefetch(
+        self, pointer: str, size: int, distance: int, cache: int, writes: bool = False
+    ) -> None:
+        """Ask for `size` bytes at `distance` from `pointer`, which are used soon."""
         self._declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         for line in range(0, size, LINE_BYTES):
             ref = self.b.op(f"getelementptr i8, ptr {pointer}, i64 {distance + line}", "ptr").ref
-            self.b.emit(f"call void @llvm.prefetch.p0(ptr {ref}, i32 0, i32 {cache}, i32 1)")
+            kinds = f"i32 {int(writes)}, i32 {cache}, i32 1"
+            self.b.emit(f"call void @llvm.prefetch.p0(ptr {ref}, {kinds})")
 
     def fetch(self, buffer: Buffer, where: Linear, distance: int, cache: int = FIRST_CACHE) -> None:
         """Ask for what lies `distance` elements behind `where`, for all lanes."""
@@ -438,6 +441,11 @@ class Values(Indices):
         size = ELEM_BYTES[elem]
         pointer = self._pointer(buffer, where, elem)
         self._prefetch(pointer, size * self.lanes, size * distance, cache)
+
+    def fetch_to_store(self, buffer: Buffer, indices: tuple[Expr, ...], distance: int) -> None:
+        """Ask for the line `distance` bytes behind an element, which is stored to soon."""
+        pointer = self.address(buffer, self.position(buffer, indices))
+        self._prefetch(pointer, 1, distance, FIRST_CACHE, writes=True)
 
     def address(self, buffer: Buffer, where: Linear) -> str:
         """The address of an element."""

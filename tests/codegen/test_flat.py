@@ -13,7 +13,7 @@ from akg_py.codegen.emitter import emit_func
 from akg_py.codegen.fusion import fuse_loops
 from akg_py.codegen.streams import plan_streams
 from akg_py.codegen.target import Processor
-from akg_py.ir.expr import Select, cast, const, maximum
+from akg_py.ir.expr import Select, cast, const, maximum, minimum
 from akg_py.ir.interpret import interpret
 from akg_py.ir.stmt import For, Func, Seq
 from tests.codegen.funcs import assert_same, at, axis, buffer, check, func, loop, put, random_array
@@ -102,9 +102,43 @@ def test_lines_around_the_cache(processor: Processor, dtype: str, offset: int) -
         assert (space[:offset] == 7).all() and (space[offset + blocks * rows * 16 :] == 7).all()
 
 
-def test_short_runs_of_parts_of_lines_stay_in_the_cache() -> None:
+def shifted_rows(rows: int, extent: int, pitch: int, dtype: str, last: int = 0) -> Func:
+    """The first elements of every row, of the last row perhaps fewer."""
+    A, B = buffer("A", (rows, pitch), dtype), buffer("B", (rows, pitch), dtype)
+    r, i = axis("r", rows), axis("i", extent)
+    count = minimum(extent, (rows - 1 - r) * extent + last) if last else const(extent)
+    inner = loop(i, count, put(B, (r, i), maximum(at(A, r, i), at(A, r, 0))), "vector")
+    return func([A, B], [B], loop(r, rows, inner))
+
+
+@pytest.mark.parametrize("processor", available())
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float16", "float64"])
+@pytest.mark.parametrize("offset", [0, 1, 16])
+def test_rows_around_the_cache(processor: Processor, dtype: str, offset: int) -> None:
+    """Rows that begin and end within lines; what lies between them is left alone."""
+    small = replace(processor, cache_bytes=0)
+    for extent, pitch, last in ((1001, 1001, 0), (1024, 1100, 0), (1003, 1003, 2)):
+        f = shifted_rows(12, extent, pitch, dtype, last)
+        a = random_array(np.random.default_rng(1), f.params[0])
+        space = np.full(a.size + 128, 7, a.dtype)
+        space = space[-space.ctypes.data % 64 // space.itemsize :]
+        expected = space.copy()
+        interpret(f, a, expected[offset : offset + a.size].reshape(a.shape))
+        emitted = emit_func(f, processor=small)
+        assert "!nontemporal" in emitted.text
+        assert "i32 1, i32 3, i32 1)" in emitted.text  # the line that a later row begins in
+        run_emitted(emitted, [a, space[offset : offset + a.size].reshape(a.shape)])
+        assert_same(space, expected)
+
+
+def test_short_runs_stay_in_the_cache() -> None:
     small = replace(available()[0].values[0], cache_bytes=0)
-    assert "!nontemporal" not in emit_func(scale_and_shift(1025, "float32"), processor=small).text
+    assert "!nontemporal" not in emit_func(scale_and_shift(200, "float16"), processor=small).text
+
+
+def test_one_run_fetches_no_other() -> None:
+    small = replace(available()[0].values[0], cache_bytes=0)
+    assert "i32 1, i32 3" not in emit_func(scale_and_shift(9001, "float32"), processor=small).text
 
 
 @pytest.mark.parametrize("n", [1024, 3000])
