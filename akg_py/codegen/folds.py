@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from akg_py import dtypes
 from akg_py.codegen import arithmetic
+from akg_py.codegen.indices import Linear
 from akg_py.codegen.llvm import ELEM_BYTES, Val, constant
 from akg_py.codegen.values import stays_inside
 from akg_py.ir.expr import (
     Binary,
     Expr,
     Load,
+    Var,
     loads,
     same,
 )
@@ -222,6 +224,24 @@ class Combination(Fold):
         if mask is not None:
             new = loops.b.select(mask, new, old)
         self.slots.write(loops, n, new)
+
+    def take_in_turn(self, loops: Loops, var: Var, count: int) -> None:
+        """Combine the elements at `var` = 0 .. `count` - 1 of each lane; only if `is_bounded`."""
+        b = loops.b
+        best = loops.load(self.buffer, self.indices)
+        ordered, pending = None, None
+        for n in range(count):
+            with loops.bound(var, Linear(const=n)):
+                x = b.splat(loops.value(self.operand), best.lanes)
+            best = self._larger(loops, x, best)  # which stays if it is NaN
+            if pending is None and n + 1 < count:
+                pending = x
+            else:
+                ordered = b.both(ordered, b.compare("ord", pending or x, x))
+                pending = None
+        assert ordered is not None
+        result = b.select(ordered, best, constant(float("nan"), best.elem))
+        write_element(loops, self.buffer, self.indices, result)
 
     def _larger(self, loops: Loops, x: Val, y: Val) -> Val:
         test = "ogt" if self.op == "max" else "olt"

@@ -23,7 +23,7 @@ from akg_py.codegen.interleave import emit_interleaved
 from akg_py.codegen.joins import join_loops
 from akg_py.codegen.lanes import WIDE, WIDE_BESIDE, Lanes
 from akg_py.codegen.llvm import Builder, Val, constant, constant_lanes
-from akg_py.codegen.reductions import emit_reduction, is_reduction
+from akg_py.codegen.reductions import emit_extremes, emit_reduction, is_reduction
 from akg_py.codegen.registers import (
     MAX_COPIES,
     Plan,
@@ -182,7 +182,7 @@ class Loops(Lanes):
                 self.at(s, Linear(const=i))
             self.copies //= extent
             return
-        if self.lanes == 1 and emit_reduction(self, s):
+        if (emit_reduction if self.lanes == 1 else emit_extremes)(self, s):
             return
         self._serial(s)
 

@@ -15,7 +15,7 @@ from akg_py.codegen import arithmetic
 from akg_py.codegen.choices import find_choice
 from akg_py.codegen.dependence import is_independent
 from akg_py.codegen.extrema import as_extremum
-from akg_py.codegen.folds import Combination, Fold, accumulated
+from akg_py.codegen.folds import Combination, Fold, accumulated, only_store
 from akg_py.codegen.indices import Linear
 from akg_py.codegen.lanes import walk_values
 from akg_py.codegen.llvm import ELEM_BYTES, Val, constant, constant_lanes, first_lanes
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from akg_py.codegen.loops import Loops
 
 ACCUMULATORS = 4
+MOST_BESIDE = 16  # elements that join the same accumulators one after another
 SHORT = 8  # vectors of a loop for which few registers are enough with two accumulators
 
 
@@ -47,6 +48,24 @@ class _Part:
             yield from self.store.values
         for fold in self.folds:
             yield from fold.operands
+
+
+def emit_extremes(loops: Loops, s: For) -> bool:
+    """Emit `s` if each lane takes the largest or smallest of a few floats there; else False."""
+    extent, (store, condition) = loops.constant_extent(s), only_store(s.body)
+    if store is None or condition is not None or len(store.buffers) != 1:
+        return False
+    if extent is None or not 2 <= extent <= MOST_BESIDE:
+        return False
+    operand = accumulated(store, loops.alias)
+    if operand is None or any(s.var in free_vars(i) for i in store.indices):
+        return False
+    (buffer,), (value,) = store.buffers, store.values
+    fold = Combination(buffer, store, operand, value.op)  # type: ignore[attr-defined]
+    if not fold.is_bounded or loops.position(buffer, store.indices).is_uniform:
+        return False
+    fold.take_in_turn(loops, s.var, extent)
+    return True
 
 
 def emit_reduction(loops: Loops, s: For) -> bool:
