@@ -188,9 +188,8 @@ class Loops(Lanes):
 
     def _lane_loop(self, s: For) -> None:
         ahead, beside = self.ahead, rows_beside(s, self.streams.loads)
-        results = {id(b) for x in walk_stmts(s) if isinstance(x, Store) for b in x.buffers}
         self.ahead = ahead | beside
-        self.wide = WIDE_BESIDE if beside and len(results) == 1 else WIDE
+        self.wide = WIDE_BESIDE if beside else WIDE
         self._whole_or_open(s)
         self.ahead, self.wide = ahead, WIDE
 

@@ -9,6 +9,12 @@ import pytest
 
 import akg_py as akg
 from akg_py import dtypes, te
+from akg_py.codegen.emitter import emit_func
+from akg_py.codegen.target import Processor
+from akg_py.ir.expr import binary
+from akg_py.ir.interpret import interpret
+from tests.codegen.funcs import assert_same, at, axis, buffer, func, loop, put, random_array
+from tests.codegen.processors import available, run_emitted
 from tests.comparison import assert_exact, small_integers
 
 SIZES = [1, 2, 15, 17, 31, 33, 63, 64, 65, 130, 1000]
@@ -94,13 +100,36 @@ def test_logical_reductions(name: str, n: int) -> None:
 def test_nan_at_every_place(name: str, dtype: str) -> None:
     for n in (7, 40, 150):
         kernel, _, _ = reduced(n, dtype, name)
-        for at in range(n):
+        for place in range(n):
             x = np.zeros((3, n), dtypes.numpy_dtype(dtype))
-            x[0, at] = np.nan
-            x[1, at] = -np.inf if name == "max" else np.inf
-            x[2, at] = np.inf if name == "max" else -np.inf
+            x[0, place] = np.nan
+            x[1, place] = -np.inf if name == "max" else np.inf
+            x[2, place] = np.inf if name == "max" else -np.inf
             got = kernel(x).astype("float64")
-            assert np.isnan(got[0]) and got[1] == 0 and got[2] == float(x[2, at])
+            assert np.isnan(got[0]) and got[1] == 0 and got[2] == float(x[2, place])
+
+
+@pytest.mark.parametrize("processor", available())
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_nan_in_every_row_of_columns(processor: Processor, op: str, dtype: str) -> None:
+    """Lanes beside each other take a few rows in turn, after what they hold; n has a tail."""
+    n = 45
+    for rows in (1, 2, 3, 8, 16, 17):
+        X, Y = buffer("X", (rows, n), dtype), buffer("Y", (n,), dtype)
+        k, j = axis("k", rows), axis("j", n)
+        step = put(Y, (j,), binary(op, at(Y, j), at(X, k, j)))
+        f = func([X, Y], [Y], loop(j, n, loop(k, rows, step), "vector"))
+        x, y = (random_array(np.random.default_rng(rows), b) for b in (X, Y))
+        for row in range(rows):
+            x[row, row] = x[row, n - 1 - row] = np.nan
+            x[row, 20] = np.inf if row % 2 else -np.inf
+        y[30] = np.nan
+        y[31] = -np.inf if op == "max" else np.inf
+        expected, got = y.copy(), y.copy()
+        interpret(f, x.copy(), expected)
+        run_emitted(emit_func(f, processor=processor), [x, got])
+        assert_same(got, expected)
 
 
 def test_masked_max_ignores_what_it_does_not_read() -> None:
