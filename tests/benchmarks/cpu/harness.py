@@ -153,11 +153,12 @@ def ours(
     arrays: Sequence[Array],
     *,
     inplace: dict[te.Tensor, te.Tensor] | None = None,
+    into: Sequence[Array] = (),
     name: str = OURS,
 ) -> Candidate:
     """Our kernel of a graph, scheduled and built automatically, bound to its inputs.
 
-    It allocates its outputs, once, but for those that are in place.
+    It allocates its outputs, once, but for those that are in place or that `into` gives.
     """
     schedule = te.create_schedule([t.op for t in outputs])
     args = [*inputs, *outputs]
@@ -166,8 +167,10 @@ def ours(
         given = dict(zip(inputs, arrays, strict=True))
         written = [given[inplace[t]] for t in outputs]
         return Candidate(name, kernel.bind(*arrays, *written), written)
-    run = kernel.bind(*arrays)
+    run = kernel.bind(*arrays, *into)
     results = run()
+    if into:
+        return Candidate(name, run, into)
     return Candidate(name, run, results if isinstance(results, tuple) else [results])
 
 
