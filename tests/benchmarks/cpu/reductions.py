@@ -25,14 +25,15 @@ numpy's own sums, maxima and arg-maxima along rows and over everything read larg
 30 GB/s; a core reads memory at 30 to 38 (`cpu_ceilings.md`), so nothing can be 1.5 times as fast
 on one thread. Ours reads at the copy's rate or above it. Where numpy isn't bound by memory (short
 rows, columns, arrays in the cache) the bar is met. Down the columns of a large array eight rows
-are read side by side, 16 KB apart, which share a few sets of the caches; they are fetched 2 KB
-ahead into the second cache: 25 to 30 GB/s, where the same elements along rows are read at 33. That
-is 0.85 to 1.05 of a copy that reads half as much and writes the other half; sums, with one
-instruction an element where maxima have three, are above it. Fewer or more rows side by side,
-strips of 512 to 2048 columns, other distances and other numbers of chunks take longer.
+are read side by side, 16 KB apart, two vectors of each at once; they are fetched 2 KB ahead into
+the second cache. How many loads wait for memory at once is a matter of instructions between them:
+sums take one for each vector, maxima two (one comparison looks at two vectors for NaN), an argmax
+six. That is 32, 29 and 27 GB/s where the same elements along rows are read at 33, 1.0 to 1.3 of a
+copy that reads half as much and writes the other half.
 
-Two threads read large arrays at 36 GB/s together on this machine, where one alone reaches 31: the
-memory is the limit, not the threads. Arrays that fit the caches run 1.9 to 3.6 times as fast.
+Two threads read large arrays at 36 to 50 GB/s together on this machine, where one alone reaches
+31: the memory is the limit, not the threads. Arrays that fit the caches run 1.9 to 3.6 times as
+fast.
 """
 LARGE_BYTES = 32 << 20
 CASES = [  # kind, shape, axis reduced (None: all), dtype

@@ -178,35 +178,36 @@ def _verdict(bar: Bar, rows: Sequence[Row]) -> str:
     kind = "geometric mean" if bar.statistic == "geomean" else "every case"
     head = f"| {bar.peer} / ours, {kind}{where}, {count} | {bar.at_least:g} |"
     counted = [r for r in rows if r.threads == bar.threads and _counts(bar, r, rows)]
-    reached = {r.label: x for r in counted if (x := _at_best(r, bar.peer, rows)) is not None}
+    reached, usual = (
+        {r.label: x for r in counted if (x := _at_best(r, bar.peer, rows, n)) is not None}
+        for n in (0, 1)
+    )
     failed = any(r.failure for r in rows)
     if not reached:
         return f"{head} not measured | |"
     worst = min(reached, key=lambda label: reached[label])
-    value = (
-        statistics.geometric_mean(reached.values())
-        if bar.statistic == "geomean"
-        else reached[worst]
-    )
+    collect = statistics.geometric_mean if bar.statistic == "geomean" else min
+    value, median = collect(reached.values()), collect(usual.values())
     met = value >= bar.at_least and not failed
     below = sum(x < bar.at_least for x in reached.values())
     note = f", {below} of {len(reached)} below" if bar.statistic == "min" and below else ""
     return (
-        f"{head} {value:.3g} (worst {reached[worst]:.3g}: {worst}{note}) | "
-        f"{'met' if met else '**not met**'} |"
+        f"{head} {value:.3g} (worst {reached[worst]:.3g}: {worst}{note}; by medians {median:.3g}) "
+        f"| {'met' if met else '**not met**'} |"
     )
 
 
-def _at_best(row: Row, peer: str, rows: Sequence[Row]) -> float | None:
-    """A peer's time over ours; no peer counts as slower than itself on one thread.
+def _at_best(row: Row, peer: str, rows: Sequence[Row], n: int) -> float | None:
+    """A peer's time over ours, n=1 for medians; none counts as slower than itself on one thread.
 
     OpenMP and OpenBLAS wait in spins that a busy machine stretches without a bound.
     """
-    ratio = row.ratio(peer)
-    alone = next((r.time_of(peer) for r in rows if r.label == row.label and r.threads == 1), None)
+    ratio = row.ratio(peer, n)
+    single = (r for r in rows if r.label == row.label and r.threads == 1)
+    alone = next((r.time_of(peer, n) for r in single), None)
     if ratio is None or alone is None:
         return ratio
-    return min(ratio, alone / row.times[OURS][0])
+    return min(ratio, alone / row.times[OURS][n])
 
 
 def _counts(bar: Bar, row: Row, rows: Sequence[Row]) -> bool:
