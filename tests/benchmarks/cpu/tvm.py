@@ -34,8 +34,8 @@ BARS = (
 )
 PROFILE = """
 Both sides run products at 93 to 98 % of the multiply-add ceiling (`cpu_ceilings.md`), and the best
-of tvm's four schedules counts: 512 x 512 x 512 is 3 to 7 % faster here, 1024 x 512 x 2048 between
-2 % slower and 3 % faster in different runs.
+of tvm's four schedules counts: 512 x 512 x 512 is between 3 % slower and 7 % faster here in
+different runs, 1024 x 512 x 2048 between 2 % slower and 3 % faster.
 
 layer_norm reads and writes 32 MB, which just fit the last cache of this machine: tvm's stores
 leave them there for its next run, ours go around it so that others find room. On two threads that
@@ -46,8 +46,8 @@ kernel that reads the output runs in between, 0.79 and 0.93 for that pair after 
 cache. With 24 MB: 0.86 and 1.42, 0.61 and 0.72, 1.18 and 2.11, 0.82 and 0.98; with 16 MB, from
 which on stores go around, 1.26 and 2.01, 0.62 and 0.72, 1.60 and 2.91, 0.85 and 0.99.
 
-bias_gelu on one thread is bound by arithmetic, 0.29 ns an element: 1.18 and more, down to 0.91 of
-tvm's time for its rougher exponential in runs where the memory is slow.
+bias_gelu on one thread is bound by arithmetic, 0.29 ns an element: 1.18 and more of the speed of
+tvm's, whose exponential is rougher, but 0.91 in runs where the memory is slow.
 """
 SHAPES = [(512, 512, 512), (1024, 512, 2048)]
 TILES = [(8, 32, True), (8, 32, False), (16, 16, False), (4, 64, True)]
