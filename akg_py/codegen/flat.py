@@ -66,7 +66,8 @@ def _emit_whole_lines(
     wide, size = width * unroll_of(s), dtypes.size_bytes(stores[0][0].dtype)
     line, zero = LINE_BYTES // size, constant(0, "i64")
     lates = _past_line(lanes, s, stores)
-    _fetch_ends(lanes, s, stores, lates)
+    for (buffer, store), past in zip(stores, lates, strict=True):
+        _fetch_end(lanes, s, buffer, store, past)
     late = b.bin("lshr", lates[0], constant(size.bit_length() - 1, "i64"))
     is_begun = b.compare("ne", late, zero)
     head = b.intrinsic("smin", b.bin("sub", constant(line, "i64"), late), extent)
@@ -103,21 +104,19 @@ def _all_equal(lanes: Lanes, lates: list[Val]) -> Val | None:
     return b.compare("eq", functools.reduce(partial(b.bin, "or"), apart), constant(0, "i64"))
 
 
-def _fetch_ends(lanes: Lanes, s: For, stores: list[tuple[Buffer, Store]], lates: list[Val]) -> None:
+def _fetch_end(lanes: Lanes, s: For, buffer: Buffer, store: Store, late: Val) -> None:
     """Fetch the line that a later run begins in, unless the run begins with it."""
-    b = lanes.b
-    for (buffer, store), late in zip(stores, lates, strict=True):
-        distance = _later_run(lanes, s, buffer, store)
-        if distance <= 0:
-            continue
-        then = b.bin("add", late, constant(distance % LINE_BYTES, "i64"))
-        then = b.bin("and", then, constant(LINE_BYTES - 1, "i64"))
+    b, distance = lanes.b, _later_run(lanes, s, buffer, store)
+    if distance <= 0:
+        return
+    then = b.bin("add", late, constant(distance % LINE_BYTES, "i64"))
+    then = b.bin("and", then, constant(LINE_BYTES - 1, "i64"))
 
-        def fetch(buffer: Buffer = buffer, store: Store = store, distance: int = distance) -> None:
-            with lanes.bound(s.var, Linear()):
-                lanes.fetch_to_store(buffer, store.indices, distance)
+    def fetch() -> None:
+        with lanes.bound(s.var, Linear()):
+            lanes.fetch_to_store(buffer, store.indices, distance)
 
-        b.if_else(b.compare("ne", then, constant(0, "i64")), fetch, lambda: None)
+    b.if_else(b.compare("ne", then, constant(0, "i64")), fetch, lambda: None)
 
 
 def _later_run(lanes: Lanes, s: For, buffer: Buffer, store: Store) -> int:

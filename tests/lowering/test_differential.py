@@ -12,6 +12,7 @@ import pytest
 from akg_py import te
 from akg_py.errors import ScheduleError
 from akg_py.ir.interpret import interpret
+from akg_py.ir.stmt import If, walk_stmts
 from akg_py.lowering import lower_schedule
 from tests.comparison import assert_exact
 from tests.lowering.differential import Chain, Matmul, buffers, check, diamond, loops
@@ -31,6 +32,18 @@ def test_split_with_a_tail(n: int, size: int, by: str) -> None:  # B062 to B065
     else:
         assert (outer.extent, inner.extent) == (min(size, n), -(-n // min(size, n)))
     check(s, [A], [B])
+
+
+@pytest.mark.parametrize("shape", [(7, 8), (3, 5, 8), (5, 3)])
+def test_the_tail_of_a_fused_axis_is_guarded_once(shape: tuple[int, ...]) -> None:
+    """By the extent of the loop over it, with no condition inside."""
+    A = te.placeholder(shape, name="A")
+    B = te.compute(shape, lambda *i: A[i] + 1.0, name="B")
+    s = te.create_schedule(B.op)
+    outer, inner = s[B].split(s[B].fuse(*B.op.axis), factor=16 if shape != (5, 3) else 4)
+    assert outer.extent * inner.extent != np.prod(shape)
+    func = check(s, [A], [B])
+    assert not any(isinstance(x, If) for x in walk_stmts(func.body))
 
 
 @pytest.mark.parametrize("factors", [(5, 3, 2), (8, 2), (3, 7), (2, 2, 2)])

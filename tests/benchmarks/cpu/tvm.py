@@ -43,8 +43,8 @@ is 0.94 to 2.2 of its speed in different runs, on one thread 1.2 and more. x + 1
 in all, with stores around the cache over plain ones, by medians, on one thread and two: 0.76 and
 1.01 when run again and again, 0.60 and 0.71 after others used the cache, 1.02 and 1.38 when a
 kernel that reads the output runs in between, 0.79 and 0.93 for that pair after others used the
-cache. With 24 MB: 0.86 and 1.42, 0.61 and 0.72, 1.18 and 2.11, 0.82 and 0.98; with 16 MB, from
-which on stores go around, 1.26 and 2.01, 0.62 and 0.72, 1.60 and 2.91, 0.85 and 0.99.
+cache. With 24 MB, from which on our stores go around: 0.86 and 1.42, 0.61 and 0.72, 1.18 and 2.11,
+0.82 and 0.98; with 16 MB: 1.26 and 2.01, 0.62 and 0.72, 1.60 and 2.91, 0.85 and 0.99.
 
 bias_gelu on one thread is bound by arithmetic, 0.29 ns an element: 1.18 and more of the speed of
 tvm's, whose exponential is rougher, but 0.91 in runs where the memory is slow.
