@@ -6,7 +6,9 @@ core. `interval` comes from the residuals of the validation, and no gain inside 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from akg_py.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from types import FrameType
+
+from akg_py.records import dataclass
 
 _PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__)) + os.sep
 

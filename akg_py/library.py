@@ -16,7 +16,6 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,6 +26,7 @@ from akg_py.codegen.threads import thread_count
 from akg_py.cost.space import BoundSpace, Config, SearchSpace
 from akg_py.errors import SpaceError, UnsupportedError
 from akg_py.ops.workload import Workload
+from akg_py.records import dataclass
 from akg_py.target import TARGETS, Target, find_target
 
 

@@ -7,8 +7,6 @@ data: run both. A granule is 32 B, or a fractal of 512 B where buffers are align
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from akg_py import dtypes
@@ -16,6 +14,7 @@ from akg_py.ascend import isa
 from akg_py.ascend.program import Instruction, Phase, Program, space_of, walk
 from akg_py.ascend.table import Table, table_of
 from akg_py.errors import InternalError
+from akg_py.records import dataclass
 
 KINDS = {
     1: "bounds",

@@ -6,8 +6,6 @@ of all reduce loops since the initialisation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from akg_py.ascend import instructions as ins
 from akg_py.ascend.nest import Nest
 from akg_py.ascend.tiles import Loop, Node, Tile, depends_on, element_address, is_multiple
@@ -25,6 +23,7 @@ from akg_py.ir.expr import (
     linear_combination,
 )
 from akg_py.ir.stmt import GLOBAL, Buffer, For, Func, Store, buffer_of, walk_stmts
+from akg_py.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

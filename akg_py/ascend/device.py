@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import resources
 from typing import Any
 
 from akg_py.errors import UnsupportedError
+from akg_py.records import dataclass
 
 DEVICE_MODEL_VERSION = 1
 

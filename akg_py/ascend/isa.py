@@ -8,9 +8,11 @@ n0 x k0), a transposing load is a flag of the load. Source: notes on the hardwar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
+
+from akg_py.records import dataclass
 
 PIPES = ("S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX")
 PIPE_INDEX = {name: i for i, name in enumerate(PIPES)}

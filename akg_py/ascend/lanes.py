@@ -9,7 +9,6 @@ element on the scalar pipe.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from akg_py import dtypes
 from akg_py.ascend.program import Instruction
@@ -26,6 +25,7 @@ from akg_py.ir.expr import (
     minimum,
 )
 from akg_py.ir.stmt import For, Origin
+from akg_py.records import dataclass
 
 REPEAT_BYTES = 256
 MAX_REPEATS = 255

@@ -7,7 +7,6 @@ formulas over the program order, never from sorting by size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from akg_py.ascend.device import Device
@@ -16,6 +15,7 @@ from akg_py.ascend.program import Instruction
 from akg_py.ascend.tiles import Loop, Node, Tile, round_up
 from akg_py.errors import CapacityError
 from akg_py.ir.expr import Expr, Var, free_vars, require, same
+from akg_py.records import dataclass
 
 ON_CHIP = ("L1", "L0A", "L0B", "L0C", "UB")
 

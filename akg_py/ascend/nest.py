@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from akg_py.ascend.tiles import depends_on
 from akg_py.errors import UnsupportedError
@@ -22,6 +21,7 @@ from akg_py.ir.expr import (
     walk,
 )
 from akg_py.ir.stmt import Buffer, For, Intrinsic, Seq, Stmt, Store, substitute_stmt, uses_var
+from akg_py.records import dataclass
 
 
 @dataclass(slots=True, eq=False)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Union
 
 from akg_py.ascend.isa import FIRST_TENSOR, INSTRUCTIONS, SPACE_SHIFT, SPACES, VECTOR
 from akg_py.errors import InternalError
 from akg_py.ir.expr import Affine, Const, Expr, ExprLike, Var, as_expr, const, linear_combination
+from akg_py.records import dataclass
 
 if TYPE_CHECKING:
     from akg_py.ascend.device import Device

@@ -7,7 +7,7 @@ pattern takes loses its outermost loop and is tried again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from akg_py.ascend.cube import CubeSelector
 from akg_py.ascend.nest import Nest, find_nest, is_empty, loads_of, reads, repeated_loops, trips_of
@@ -29,6 +29,7 @@ from akg_py.ir.stmt import (
     Stmt,
     walk_stmts,
 )
+from akg_py.records import dataclass
 from akg_py.te.intrin import find_intrin
 
 CUBE_SCOPES = ("L1", "L0A", "L0B", "L0C")

@@ -9,7 +9,7 @@ slots that are free at the start are set in a prologue and taken back in an epil
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from akg_py.ascend.memory import accesses
@@ -17,6 +17,7 @@ from akg_py.ascend.program import Instruction
 from akg_py.ascend.tiles import Loop, Node, Tile
 from akg_py.errors import CapacityError
 from akg_py.ir.expr import Var, require
+from akg_py.records import dataclass
 
 
 @dataclass(slots=True)

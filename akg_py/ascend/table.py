@@ -9,7 +9,6 @@ whose sizes are others, at most the extent: up to there the time reader may skip
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from akg_py.ir.expr import (
     maximum,
     minimum,
 )
+from akg_py.records import dataclass
 
 Row = list[int]
 INLINE = -1  # depth of an expression over a counter outside its Repeat: computed where it is used

@@ -7,12 +7,13 @@ memory is planned. `Loop` bodies are where tiles live: each iteration is one gen
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from akg_py import dtypes
 from akg_py.ascend.program import Instruction
 from akg_py.ir.expr import Expr, Var, const, linear_combination
 from akg_py.ir.stmt import Buffer, Origin
+from akg_py.records import dataclass
 
 BLOCK = 32  # bytes: the unit of UB and L1
 SPREAD = ".spread"  # suffix of tiles whose elements fill a block each

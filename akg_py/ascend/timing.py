@@ -7,7 +7,6 @@ constants come from the device studies; the table of the device names the source
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from akg_py.ascend.program import Phase, Program
 from akg_py.ascend.table import Table, table_of
 from akg_py.cost_types import Cost, PhaseCost
 from akg_py.errors import InternalError
+from akg_py.records import dataclass
 
 PARTS = (*isa.PIPES, "issue", "latency")
 MAX_ACCESSES = 1 << 18  # of a core; what comes later is left out of the L2 model

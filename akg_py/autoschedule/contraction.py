@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from akg_py import dtypes
 from akg_py.ascend.device import Device
 from akg_py.ir.expr import Binary, Cast, Const, Expr, Load, Reduce, is_zero
+from akg_py.records import dataclass
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import Fuse, ScheduleState, Split, StageState
 from akg_py.te.tensor import IterVar, Tensor

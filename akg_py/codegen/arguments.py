@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from akg_py.codegen.addresses import Array, address_of
 from akg_py.codegen.allocator import empty
 from akg_py.errors import ExpressionError
 from akg_py.ir.stmt import Buffer
+from akg_py.records import dataclass
 
 _OVERLAP_WORK = 10_000
 _PLAIN, _WRITEABLE = 0x001 | 0x100, 0x400  # numpy's flags: C-contiguous and aligned; writeable

@@ -9,7 +9,6 @@ store some elements again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from akg_py import dtypes
@@ -21,6 +20,7 @@ from akg_py.codegen.strides import stride_along
 from akg_py.codegen.transpose import transpose
 from akg_py.ir.expr import Expr, Load, Var, children
 from akg_py.ir.stmt import Buffer, For, Stmt, Store, buffer_of
+from akg_py.records import dataclass
 
 if TYPE_CHECKING:
     from akg_py.codegen.lanes import Lanes

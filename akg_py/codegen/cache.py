@@ -18,8 +18,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from akg_py.records import dataclass
 
 _MAGIC = b"akg2"
 _HEAD_BYTES = len(_MAGIC) + 32

@@ -9,7 +9,7 @@ integers that wrap, hence exact.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from akg_py.codegen.dots import group_loads, group_store
 from akg_py.codegen.strides import flat_index, lane_stride
@@ -51,6 +51,7 @@ from akg_py.ir.stmt import (
     substitute_stmt,
     walk_stmts,
 )
+from akg_py.records import dataclass
 
 # ---------------------------------------------------------------- full groups
 

@@ -8,7 +8,6 @@ multiplies on the words, which are exact as well. Integer sums wrap, so their or
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from akg_py import dtypes
@@ -30,6 +29,7 @@ from akg_py.ir.expr import (
     loads,
 )
 from akg_py.ir.stmt import Buffer, For, Store, buffer_of
+from akg_py.records import dataclass
 
 if TYPE_CHECKING:
     from akg_py.codegen.loops import Loops

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from akg_py.codegen.dot_form import full_groups, mix_signs
 from akg_py.codegen.joins import drop_unit_loops
@@ -25,6 +25,7 @@ from akg_py.codegen.threads_ir import MAIN_BYTES, THREAD_BYTES
 from akg_py.codegen.widen import widen_copies, widen_products
 from akg_py.errors import InternalError
 from akg_py.ir.stmt import Buffer, Func
+from akg_py.records import dataclass
 
 
 @dataclass(frozen=True)

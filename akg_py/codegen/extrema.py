@@ -7,7 +7,6 @@ is looked up at the end, so that most elements cost one comparison.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from akg_py import dtypes
@@ -19,6 +18,7 @@ from akg_py.codegen.llvm import ELEM_BYTES, Val, constant, constant_lanes
 from akg_py.codegen.strides import lane_stride
 from akg_py.ir.expr import Binary, Call, Cast, Expr, Load, Unary, is_index
 from akg_py.ir.stmt import buffer_of
+from akg_py.records import dataclass
 
 if TYPE_CHECKING:
     from akg_py.codegen.loops import Loops

@@ -30,7 +30,8 @@ def digest_sources() -> str:
         for folder in (_PACKAGE / "codegen", _PACKAGE / "ir"):
             for file in sorted(folder.rglob("*.py")):
                 found.update(file.name.encode() + file.read_bytes())
-        found.update((_PACKAGE / "dtypes.py").read_bytes())
+        for name in ("dtypes.py", "records.py"):
+            found.update((_PACKAGE / name).read_bytes())
     except OSError:  # a package without files: what this process makes serves no other
         found.update(os.urandom(16))
     return found.hexdigest()

@@ -8,9 +8,9 @@ adding a large number, which leaves the integer in the low bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from akg_py.codegen.llvm import Builder, Val, constant
+from akg_py.records import dataclass
 
 INF, NAN = float("inf"), float("nan")
 

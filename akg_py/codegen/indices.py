@@ -9,7 +9,7 @@ remainders by a constant that divides what the lanes start at keep their steps k
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from akg_py.codegen import arithmetic
 from akg_py.codegen.llvm import Builder, Val, constant, constant_lanes
@@ -25,6 +25,7 @@ from akg_py.ir.expr import (
     bounds,
     is_index,
 )
+from akg_py.records import dataclass
 
 _INT32 = 1 << 31
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from akg_py.codegen.target import Processor
 from akg_py.errors import InternalError
+from akg_py.records import dataclass
 
 #: bytes of an LLVM element type in memory
 ELEM_BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "half": 2, "float": 4, "double": 8}

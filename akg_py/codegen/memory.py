@@ -41,6 +41,7 @@ ENGINE_SOURCES = (
     *(_PACKAGE / "codegen" / f"{name}.py" for name in _EMITTER),
     _PACKAGE / "ascend" / "isa.py",
     _PACKAGE / "dtypes.py",
+    _PACKAGE / "records.py",
 )
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))

@@ -8,7 +8,7 @@ contiguous over the loop are taken one by one, into several scalar accumulators.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from akg_py.codegen import arithmetic
@@ -23,6 +23,7 @@ from akg_py.codegen.strides import stride_along
 from akg_py.codegen.values import stays_inside
 from akg_py.ir.expr import Call, Expr, Var, bounds, free_vars, is_index, loads
 from akg_py.ir.stmt import Alloc, Buffer, For, If, Intrinsic, Seq, Stmt, Store, buffer_of
+from akg_py.records import dataclass
 
 if TYPE_CHECKING:
     from akg_py.codegen.loops import Loops

@@ -8,7 +8,7 @@ which may depend on a condition, they start with that and memory is not written 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from akg_py.codegen import arithmetic
@@ -32,6 +32,7 @@ from akg_py.ir.expr import (
     walk,
 )
 from akg_py.ir.stmt import Buffer, For, If, Stmt, Store, sub_exprs, walk_stmts
+from akg_py.records import dataclass
 
 if TYPE_CHECKING:
     from akg_py.codegen.lanes import Lanes

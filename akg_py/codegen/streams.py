@@ -8,14 +8,13 @@ qualify.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from akg_py import dtypes
 from akg_py.codegen.dependence import accesses
 from akg_py.codegen.strides import size_of
 from akg_py.codegen.target import Processor
 from akg_py.ir.expr import same
 from akg_py.ir.stmt import Buffer, For, Func, Intrinsic, Seq, Stmt, Store, walk_stmts
+from akg_py.records import dataclass
 
 LINE_BYTES = 64
 FAR_BYTES = 1 << 20  # of an array that the caches of one core don't hold

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from akg_py.records import dataclass
 
 #: what dot instructions take: dtype of the elements -> (elements of a word, dtype of the sum)
 GROUPS = {"int8": (4, "int32"), "uint8": (4, "int32"), "bfloat16": (2, "float32")}

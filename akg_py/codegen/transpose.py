@@ -11,7 +11,7 @@ possible.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from akg_py import dtypes
@@ -23,6 +23,7 @@ from akg_py.codegen.strides import stride_along
 from akg_py.codegen.values import SECOND_CACHE, stays_inside
 from akg_py.ir.expr import Binary, Expr, Load, Select, Var, children, free_vars, loads
 from akg_py.ir.stmt import Buffer, For, Stmt, Store, buffer_of
+from akg_py.records import dataclass
 
 if TYPE_CHECKING:
     from akg_py.codegen.lanes import Lanes

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from akg_py.errors import AkgError, InternalError, SpaceError
 from akg_py.ir import expr as ir
+from akg_py.records import dataclass
 
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "+",

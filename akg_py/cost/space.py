@@ -12,7 +12,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from typing import Any
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from akg_py.cost.expressions import Formula, Scope
 from akg_py.errors import SpaceError
+from akg_py.records import dataclass
 
 Value = int | str
 Columns = dict[str, NDArray[Any]]

@@ -9,11 +9,11 @@ themselves into `CONSTRUCTORS`; so does the printer with `FORMATTERS`. Others im
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol, Union
 
 from akg_py import dtypes
 from akg_py.errors import ExpressionError, InternalError
+from akg_py.records import dataclass
 
 INDEX = "int32"  # dtype of loop variables; evaluated with unbounded integers
 UNBOUNDED = 1 << 62

@@ -18,11 +18,12 @@ this, `verify` says what must hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from akg_py.errors import Place
 from akg_py.ir.expr import Expr, Load, Var, children, substitute
 from akg_py.ir.nodes import FORMATTERS
+from akg_py.records import dataclass
 
 LOOP_KINDS = ("serial", "parallel", "vector", "unroll", "core")
 GLOBAL = "global"

@@ -7,7 +7,7 @@ under an If, or under a choice that guards, are left to the interpreter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from akg_py import dtypes
 from akg_py.errors import InternalError
@@ -32,6 +32,7 @@ from akg_py.ir.expr import (
     is_index,
 )
 from akg_py.ir.stmt import LOOP_KINDS, Alloc, Buffer, For, Func, If, Intrinsic, Seq, Stmt, Store
+from akg_py.records import dataclass
 
 LEVELS = ("loops",)
 _ARITHMETIC = ("+", "-", "*", "/", "//", "%", "min", "max", "pow")

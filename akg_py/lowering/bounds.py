@@ -7,7 +7,6 @@ question. Axes whose loops lie outside that point are points; the others span th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from akg_py.ir.expr import (
     Affine,
@@ -22,6 +21,7 @@ from akg_py.ir.expr import (
     maximum,
     minimum,
 )
+from akg_py.records import dataclass
 from akg_py.te.stage import Fuse, Singleton, Split, StageState
 from akg_py.te.tensor import IterVar
 

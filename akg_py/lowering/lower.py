@@ -7,7 +7,7 @@ finds the region its consumers need; tails become extents of the form `min(tile,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from akg_py import dtypes
 from akg_py.errors import Place, ScheduleError
@@ -43,6 +43,7 @@ from akg_py.lowering.prepare import (
     is_narrow,
 )
 from akg_py.lowering.tensorize import check_tensorize
+from akg_py.records import dataclass
 from akg_py.te.layout import indices_of, shape_of
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import Fuse, LoopMark, ScheduleState, StageState

@@ -10,11 +10,11 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from akg_py import dtypes
 from akg_py.errors import AkgError, ExpressionError, SpaceError
+from akg_py.records import dataclass
 from akg_py.te.tensor import Tensor
 
 Attrs = dict[str, Any]

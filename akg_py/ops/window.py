@@ -6,11 +6,11 @@ the padded image as a stage of its own, and the output's extents.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from akg_py import te
 from akg_py.errors import ExpressionError
+from akg_py.records import dataclass
 from akg_py.te.tensor import Tensor
 
 LAYOUTS = ("NCHW", "NHWC")

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from akg_py.errors import ExpressionError
 from akg_py.ir.expr import Combiner, Const, Expr, Load, Reduce, Var, rebuild
 from akg_py.ops.registry import Attrs, Declared, Operator, declare, get, operators, parse_text
+from akg_py.records import dataclass
 from akg_py.te.tensor import ComputeOp, PlaceholderOp, Tensor, graph_order
 
 _STANDARD = ("sum", "prod", "max", "min")

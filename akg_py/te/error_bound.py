@@ -9,7 +9,6 @@ no bound is marked undecided. Integers are exact below 2**53.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from akg_py import dtypes
 from akg_py.ir.evaluate import apply_call, convert
 from akg_py.ir.expr import Const, Expr, Load, Reduce, loads
+from akg_py.records import dataclass
 from akg_py.te.evaluate import STANDARD, GridEvaluator, combine
 from akg_py.te.grid import Array, Grid, matrix_product
 from akg_py.te.tensor import Tensor

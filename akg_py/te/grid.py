@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from akg_py.ir.expr import (
     is_index,
     loads,
 )
+from akg_py.records import dataclass
 from akg_py.te.tensor import IterVar, PlaceholderOp, Tensor
 
 Array = np.ndarray[Any, Any]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from akg_py.errors import ScheduleError
+from akg_py.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ can refer to them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from akg_py.errors import ExpressionError, ScheduleError
+from akg_py.records import dataclass
 from akg_py.te.tensor import ComputeOp, PlaceholderOp, Tensor
 
 

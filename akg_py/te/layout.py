@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from akg_py.errors import ScheduleError
 from akg_py.ir.expr import INDEX, Binary, Const, Expr, Var
+from akg_py.records import dataclass
 from akg_py.te.tensor import IterVar
 
 _LARGE = 1 << 30

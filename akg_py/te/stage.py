@@ -7,11 +7,12 @@ the loops.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import count
 
 from akg_py.errors import Place
 from akg_py.ir.expr import Expr, Load, rebuild
+from akg_py.records import dataclass
 from akg_py.te.layout import Layout
 from akg_py.te.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor
 

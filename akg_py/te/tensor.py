@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from akg_py import dtypes
@@ -33,6 +33,7 @@ from akg_py.ir.expr import (
     same,
     walk,
 )
+from akg_py.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -10,10 +10,11 @@ import ast
 import inspect
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from akg_py.errors import AkgError, Place, ScheduleError
+from akg_py.records import dataclass
 
 if TYPE_CHECKING:
     from akg_py.te.schedule import Schedule

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from akg_py.errors import AkgError, SpaceError
 from akg_py.ops.workload import Workload
+from akg_py.records import dataclass
 
 
 @dataclass(frozen=True)

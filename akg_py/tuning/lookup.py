@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 from akg_py import library, pipeline, te
 from akg_py.errors import AkgError, DatabaseError
+from akg_py.records import dataclass
 from akg_py.target import Target, find_target
 from akg_py.tuning.database import Database
 from akg_py.tuning.record import Record

@@ -11,10 +11,10 @@ import csv
 import io
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from akg_py.errors import AkgError, SpaceError
 from akg_py.ops.workload import Workload
+from akg_py.records import dataclass
 from akg_py.tuning.entries import Entry, Worklist
 
 Shape = tuple[int, ...]

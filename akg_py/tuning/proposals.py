@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from akg_py.cost.space import BoundSpace, Config
+from akg_py.records import dataclass
 from akg_py.tuning.residual import Residual
 
 POOL = 4_000  # best-ranked rows that the model looks at

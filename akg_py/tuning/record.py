@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import Any
 
 from akg_py.errors import DatabaseError
+from akg_py.records import dataclass
 
 RECORD_SCHEMA = 1
 

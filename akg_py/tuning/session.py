@@ -11,11 +11,12 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from akg_py import library
 from akg_py.codegen.threads import processors
 from akg_py.errors import AkgError
+from akg_py.records import dataclass
 from akg_py.tuning import measure
 from akg_py.tuning.database import check_writable
 from akg_py.tuning.entries import Entry

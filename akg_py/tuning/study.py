@@ -11,7 +11,6 @@ import contextlib
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from akg_py.cost.space import BoundSpace, Config
 from akg_py.errors import DatabaseError, SpaceError
+from akg_py.records import dataclass
 from akg_py.tuning.proposals import Proposer
 
 SAMPLERS = ("ranked", "tpe", "random")

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from akg_py import library
 from akg_py.codegen.threads import processors
 from akg_py.cost.space import Config
 from akg_py.errors import AkgError, DatabaseError, SpaceError
+from akg_py.records import dataclass
 from akg_py.target import Target, find_target
 from akg_py.tuning import measure
 from akg_py.tuning.database import Database, check_writable

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "akg_py"
 #: lower layers first; a module imports from its own layer or from those before it
 LAYERS = (
-    ("errors", "dtypes", "target", "cost_types"),
+    ("records", "errors", "dtypes", "target", "cost_types"),
     ("ir",),
     ("te",),
     ("ops", "lowering", "workloads"),

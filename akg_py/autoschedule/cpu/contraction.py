@@ -10,13 +10,13 @@ block by block, while its block of the product is still in the cache.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from akg_py import dtypes
 from akg_py.codegen.target import GROUPS, host
 from akg_py.codegen.threads import thread_count
 from akg_py.ir.expr import Binary, Cast, Const, Expr, Load, Reduce, loads, substitute
 from akg_py.lowering.prepare import is_narrow
+from akg_py.records import dataclass
 from akg_py.te.schedule import Schedule, Stage
 from akg_py.te.stage import StageState
 from akg_py.te.tensor import IterVar, Tensor

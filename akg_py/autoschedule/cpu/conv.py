@@ -11,13 +11,13 @@ a small buffer to the output, on the way through what is left to compute of each
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from akg_py import dtypes
 from akg_py.autoschedule.cpu.contraction import match_product
 from akg_py.autoschedule.cpu.windows import Convolution, find_convolution
 from akg_py.codegen.target import host
 from akg_py.ir.expr import loads
+from akg_py.records import dataclass
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import StageState
 from akg_py.te.tensor import IterVar, Tensor

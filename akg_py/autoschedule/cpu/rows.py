@@ -10,12 +10,12 @@ gamma and beta, then comes from the second cache once.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from akg_py import dtypes
 from akg_py.autoschedule.cpu.stages import is_untouched
 from akg_py.codegen.target import data_cache_bytes
 from akg_py.ir.expr import Binary, Call, Expr, Load, Reduce, children, loads
+from akg_py.records import dataclass
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import ScheduleState, StageState
 from akg_py.te.tensor import Tensor

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from akg_py.ir.expr import (
     Binary,
     Cast,
@@ -14,6 +12,7 @@ from akg_py.ir.expr import (
     free_vars,
     linear_combination,
 )
+from akg_py.records import dataclass
 from akg_py.te.stage import StageState
 from akg_py.te.tensor import IterVar, Tensor
 
