@@ -358,6 +358,8 @@ def check_fits(value: int, dtype: str) -> None:
 def children(e: Expr) -> tuple[Expr, ...]:
     """Direct operands."""
     match e:
+        case Var() | Const():
+            return ()
         case Affine():
             return tuple(a for a, _ in e.terms)
         case Binary():
@@ -377,9 +379,11 @@ def children(e: Expr) -> tuple[Expr, ...]:
 
 def walk(e: Expr) -> Iterator[Expr]:
     """`e` and all its operands, parents first."""
-    yield e
-    for child in children(e):
-        yield from walk(child)
+    stack = [e]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(children(node)))
 
 
 def free_vars(e: Expr) -> set[Var]:
@@ -390,7 +394,7 @@ def free_vars(e: Expr) -> set[Var]:
         node = stack.pop()
         if isinstance(node, Var):
             found.add(node)
-        elif not isinstance(node, Const):
+        else:
             stack.extend(children(node))
     return found
 

@@ -186,9 +186,11 @@ def sub_exprs(s: Stmt) -> tuple[Expr, ...]:
 
 def walk_stmts(s: Stmt) -> Iterator[Stmt]:
     """`s` and all statements inside it, in program order."""
-    yield s
-    for child in sub_stmts(s):
-        yield from walk_stmts(child)
+    stack = [s]
+    while stack:
+        inner = stack.pop()
+        yield inner
+        stack.extend(reversed(sub_stmts(inner)))
 
 
 def rebuild_stmt(s: Stmt, on_stmt: Callable[[Stmt], Stmt], on_expr: Callable[[Expr], Expr]) -> Stmt:

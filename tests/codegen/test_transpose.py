@@ -128,6 +128,22 @@ def test_packing(dtype: str) -> None:
     check(f)
 
 
+@pytest.mark.parametrize("processor", available())
+def test_nests_share_their_shuffles(processor: Processor) -> None:
+    """Copies of whole tiles are calls of one function, whatever their strides."""
+    A, B = buffer("A", (40, 64)), buffer("B", (64, 40))
+    C, D = buffer("C", (2, 100, 40)), buffer("D", (2, 40, 100))
+    i, j = axis("i", 64), axis("j", 40)
+    k, l, n = axis("k", 40), axis("l", 100), axis("n", 2)  # noqa: E741
+    first = loop(i, 64, loop(j, 40, put(B, (i, j), at(A, j, i))))
+    second = loop(n, 2, loop(k, 40, loop(l, 100, put(D, (n, k, l), at(C, n, l, k)))))
+    f = func([A, B, C, D], [B, D], Seq((first, second)))
+    text = emit_func(f, processor=processor).text
+    assert text.count("define internal void @transpose.") == 1
+    assert text.count("call void @transpose.") == 2
+    check_on(processor, f)
+
+
 def test_overlap_is_no_transpose() -> None:
     """Iterations that meet keep their order."""
     A = buffer("A", (40, 40))
