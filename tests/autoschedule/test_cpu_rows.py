@@ -11,7 +11,7 @@ import pytest
 import akg_py as akg
 from akg_py import te
 from akg_py.autoschedule import RowChoice, schedule_rows
-from akg_py.codegen.target import data_cache_bytes
+from akg_py.codegen.target import data_cache_bytes, host
 from akg_py.codegen.threads import threads
 from akg_py.ops.norm import layer_norm, rms_norm, softmax
 from tests.comparison import assert_within_bound, random_floats
@@ -140,17 +140,28 @@ def test_two_long_rows_pass_by_what_they_share() -> None:
     assert [a.extent for a in full(inputs, out).schedule.state.stages[-1].leaves] == [32, 2, LONG]
 
 
+SHORT = 4 * host().vector_bytes  # elements of a row of 16 vectors
+
+
+def test_short_rows_are_taken_four_at_a_time() -> None:
+    root = full(*row_kernel("layer_norm", (64, SHORT))).schedule.state.stages[-1]
+    assert [a.extent for a in root.leaves] == [16, 4, SHORT]
+    for shape in ((64, SHORT - 1), (64, SHORT // 4), (64, SHORT * 2), (3, SHORT)):
+        assert len(full(*row_kernel("layer_norm", shape)).schedule.state.stages[-1].leaves) == 2
+
+
+@pytest.mark.parametrize("columns", [SHORT, LONG])
 @pytest.mark.parametrize("rows", [1, 2, 7])
 @pytest.mark.parametrize("name", ["softmax", "layer_norm", "rms_norm", "layer_norm_gelu"])
-def test_values_of_long_rows(name: str, rows: int) -> None:
-    inputs, out = row_kernel(name, (rows, LONG))
+def test_values_of_several_rows_at_once(name: str, rows: int, columns: int) -> None:
+    inputs, out = row_kernel(name, (rows, columns))
     rng = np.random.default_rng(3)
     feeds = [random_floats(t.shape, "float32", rng) for t in inputs]
     got = same_for_any_thread_count(full(inputs, out), feeds)
     assert_within_bound(got, out, feeds)
 
 
-@pytest.mark.parametrize("columns", [1024, LONG])
+@pytest.mark.parametrize("columns", [SHORT, 1024, LONG])
 def test_the_shipped_schedule_is_what_completion_makes(columns: int) -> None:
     task = akg.task(f"softmax:shape=512x{columns}", "cpu")
     s = te.create_schedule([t.op for t in task.workload.outputs])

@@ -2,9 +2,10 @@
 
 In: an untouched schedule. Out: every stage that only one root stage needs, and needs row by row,
 is computed inside the root's loop over rows, so that a row stays in the first cache from its load
-to its store. Cheap element-wise stages are inlined instead of stored. Rows too long for that cache
-are taken two at a time, and their last pass runs in blocks of columns: what both rows need there,
-gamma and beta, then comes from the second cache once.
+to its store. Cheap element-wise stages are inlined instead of stored. Short rows are taken a few at
+a time, one stage after the other: joining the lanes of one row's sum then doesn't keep the next one
+waiting. Rows too long for that cache are taken two at a time, and their last pass runs in blocks of
+columns: what both rows need there, gamma and beta, then comes from the second cache once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 
 from akg_py import dtypes
 from akg_py.autoschedule.cpu.stages import is_untouched
-from akg_py.codegen.target import data_cache_bytes
+from akg_py.codegen.target import data_cache_bytes, host
 from akg_py.ir.expr import Binary, Call, Expr, Load, Reduce, children, loads
 from akg_py.records import dataclass
 from akg_py.te.schedule import Schedule
@@ -23,6 +24,8 @@ from akg_py.te.tensor import Tensor
 PARALLEL_POINTS = 1 << 18  # elements below which waking a thread costs more than it saves
 CHEAP_OPERATIONS = 4  # of an element-wise stage: computing it again beats a store and a load
 SHARED_COLUMNS = 512  # that rows taken at once pass by
+SHORT_VECTORS = 10, 25  # of a row: fewer are left to the processor, which looks that far ahead
+SHORT_ROWS = 4  # at once
 LONGEST_SHARE = 8  # of the second cache: two rows, the next two and what they share fit in it
 
 
@@ -31,7 +34,7 @@ class RowChoice:
     """What may be tuned.
 
     Attributes:
-        tile_rows: rows that a thread takes at once; 0 for what the caches suggest.
+        tile_rows: rows that are taken at once; 0 for what their length suggests.
         inlined_operations: element-wise stages of at most so many operations are computed again
             where they are read, others once into a row of their own.
     """
@@ -88,7 +91,7 @@ def _place(s: Schedule, root: StageState, group: list[str], rank: int, choice: R
         if _is_long(root, rank) and _has_shared(root, rank):
             block, column = s[root.name].split(root.op.axis[-1], factor=SHARED_COLUMNS)
             s[root.name].reorder(dealt, block, row, column)
-            row = dealt
+        row = dealt
     points = math.prod(a.extent for a in root.op.axis)
     for name in reversed(group):
         stage = s.state.stage(name)
@@ -120,6 +123,10 @@ def _is_long(root: StageState, rank: int) -> bool:
 
 
 def _rows_at_once(root: StageState, rank: int) -> int:
+    vectors, rest = divmod(_row_bytes(root, rank), host().vector_bytes)
+    rows = math.prod(a.extent for a in root.op.axis[:rank])
+    if SHORT_VECTORS[0] <= vectors < SHORT_VECTORS[1] and not rest and rows >= SHORT_ROWS:
+        return SHORT_ROWS
     fits = _row_bytes(root, rank) <= data_cache_bytes(2) // LONGEST_SHARE
     return 2 if _is_long(root, rank) and fits else 1
 

@@ -38,6 +38,7 @@ CLASSES = (
     "conv",
     "tvm",
     "calls",
+    "by_hand",
 )
 
 
@@ -60,7 +61,8 @@ def main() -> int:
     (name,) = given.classes
     module = importlib.import_module(f"tests.benchmarks.cpu.{name}")
     profile = getattr(module, "PROFILE", "")
-    report = Report(name, module.TITLE, tuple(given.threads), profile)
+    counts = getattr(module, "THREADS", tuple(given.threads))
+    report = Report(name, module.TITLE, counts, profile)
     if hasattr(module, "figures"):
         for figure in module.figures():
             report.add_figure(figure)

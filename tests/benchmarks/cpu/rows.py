@@ -52,13 +52,18 @@ def expected(kind: str, x: Array, gamma: Array, beta: Array) -> Array:
     return (scaled * gamma).astype(np.float32)
 
 
+def inputs(M: int, N: int) -> tuple[Array, Array, Array]:
+    """x, gamma, beta."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((M, N), np.float32)
+    return x, rng.standard_normal(N, np.float32), rng.standard_normal(N, np.float32)
+
+
 def rows(kind: str, N: int) -> Case:
     M = ELEMENTS // N
     X = te.placeholder((M, N), name="X")
     gamma, beta = te.placeholder((N,), name="gamma"), te.placeholder((N,), name="beta")
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((M, N), np.float32)
-    g, b = rng.standard_normal(N, np.float32), rng.standard_normal(N, np.float32)
+    x, g, b = inputs(M, N)
     d, e = np.empty_like(x), np.empty_like(x)
     mean, inverse = np.empty((M, 1), np.float32), np.empty((M, 1), np.float32)
     tx, tg, tb, td, te_, tm, ti = (tensor(a) for a in (x, g, b, d, e, mean, inverse))
