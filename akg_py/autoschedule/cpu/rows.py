@@ -4,8 +4,8 @@ In: an untouched schedule. Out: every stage that only one root stage needs, and 
 is computed inside the root's loop over rows, so that a row stays in the first cache from its load
 to its store. Cheap element-wise stages are inlined instead of stored. Short rows are taken a few at
 a time, one stage after the other: joining the lanes of one row's sum then doesn't keep the next one
-waiting. Rows too long for that cache are taken two at a time, and their last pass runs in blocks of
-columns: what both rows need there, gamma and beta, then comes from the second cache once.
+waiting. So are rows that fill that cache together with what all of them need, gamma and beta; their
+last pass runs in blocks of columns, so that this comes from the second cache once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ CHEAP_OPERATIONS = 4  # of an element-wise stage: computing it again beats a sto
 SHARED_COLUMNS = 512  # that rows taken at once pass by
 SHORT_VECTORS = 10, 25  # of a row: fewer are left to the processor, which looks that far ahead
 SHORT_ROWS = 4  # at once
-LONGEST_SHARE = 8  # of the second cache: two rows, the next two and what they share fit in it
+LONG_SHARE = 4  # of the first cache: from there on rows pass by what they share together
+LONGEST_SHARE = 8  # of the second cache: more rows, the next ones and what they share don't fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +119,20 @@ def _row_bytes(root: StageState, rank: int) -> int:
     return points * max(dtypes.size_bytes(t.dtype) for t in root.outputs)
 
 
-def _is_long(root: StageState, rank: int) -> bool:
-    return _row_bytes(root, rank) > data_cache_bytes(1)
-
-
 def _rows_at_once(root: StageState, rank: int) -> int:
-    vectors, rest = divmod(_row_bytes(root, rank), host().vector_bytes)
+    size, first = _row_bytes(root, rank), data_cache_bytes(1)
+    vectors, rest = divmod(size, host().vector_bytes)
     rows = math.prod(a.extent for a in root.op.axis[:rank])
     if SHORT_VECTORS[0] <= vectors < SHORT_VECTORS[1] and not rest and rows >= SHORT_ROWS:
         return SHORT_ROWS
-    fits = _row_bytes(root, rank) <= data_cache_bytes(2) // LONGEST_SHARE
-    return 2 if _is_long(root, rank) and fits else 1
+    if not _has_shared(root, rank) or size > data_cache_bytes(2) // LONGEST_SHARE:
+        return 1
+    return 4 if size > first else 2 if _is_long(root, rank) else 1
+
+
+def _is_long(root: StageState, rank: int) -> bool:
+    """Whether a row takes so much of the first cache that what it is scaled by falls out of it."""
+    return _row_bytes(root, rank) * LONG_SHARE >= data_cache_bytes(1)
 
 
 def _has_shared(root: StageState, rank: int) -> bool:

@@ -28,7 +28,15 @@ from tests.benchmarks.cpu.peers import copies
 TITLE = "kernels by hand in C"
 BARS = (Bar("by hand", 0.95),)
 THREADS = (1,)
-PROFILE = ""
+PROFILE = """
+Where ours is within a few percent of the best arrangement of the same loops by hand, it is as fast
+as this machine runs them, whatever the copy beside it does: a copy of 16 MB runs at 36 to 55 GB/s,
+as the last cache happens to hold both of its arrays or not. For layer_norm 12 to 48 arrangements
+are tried (1, 2 or 4 rows at once, in blocks of columns or whole, the next rows fetched meanwhile,
+stores around the cache or not), for transposes 160 (blocks of 32 elements and more, along reads or
+writes, either side fetched ahead), for arg-maxima 56 (4 to 16 rows side by side, 1 to 4 vectors of
+each, fetched ahead, one after the other or the best of a few rows first).
+"""
 SOURCE = Path(__file__).with_name("by_hand.c")
 FINALISTS = 2
 TRIES = 4

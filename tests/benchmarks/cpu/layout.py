@@ -28,9 +28,8 @@ that says something there, and it is met but for 1000x3000. Large transposes who
 lines take about as long as a copy. Rows of 1000 elements start in the middle of lines, so that
 every piece that is read or written lies in two: 0.44 to 0.6 of a copy, which finds most of its
 24 MB in the last cache. Whether stores go around the cache makes no difference there (1.03 by
-medians). The best of 40 arrangements by hand in C with AVX-512 intrinsics (along reads or writes,
-in blocks of 32 to 256, either side fetched ahead) takes 1.49, 1.50 and 1.86 ms where ours takes
-1.53, 1.47 and 1.51 in the same minutes.
+medians). The best of 160 arrangements by hand in C with AVX-512 intrinsics (along reads or writes,
+in blocks, either side fetched ahead) is no faster than ours (`cpu_by_hand.md`).
 """
 BLOCK = 16
 

@@ -17,16 +17,13 @@ BARS = (
     Bar(ONE_THREAD, 1.3, threads=2, least_ms=1.0),
 )
 PROFILE = """
-A row of 16384 elements is 64 KB, twice the first cache, and so are gamma and beta. From the second
-cache alone, a row's three passes take 3.4 us: 0.56 for each row of 64 KB that is read (32 bytes a
-cycle), 0.7 to write one around the caches, none of which overlaps. 1.2 copies of a row, from
-memory to memory, take 3.5 to 3.8 us, ours 3.9 to 4.2. The same passes written by hand in C with
-AVX-512 intrinsics take 3.8 to 4.3 us in 14 arrangements: one or two rows at once, in blocks of 256
-to 2048 columns, the second pass backwards, later rows fetched into either cache or not. Ours takes
-two rows at once in blocks of 512: 0.69 to 1.02 of a copy by the smallest times, 0.73 to 1.14 by
-medians, which say more here, as a copy is fast when the last cache happens to hold both arrays.
-Shorter rows are at 0.9 to 1.4 of a copy by medians; by smallest times one of them, each time
-another, falls to 0.71 to 0.83 in some runs.
+The copy's time swings with what the last cache happens to hold of its 32 MB: 36 to 55 GB/s in runs
+minutes apart, by numpy or memmove. `cpu_by_hand.md` has layer_norm in C with AVX-512 intrinsics in
+12 to 48 arrangements for each length of a row, measured in turn with ours: the best of them takes
+0.97 to 1.4 of our time. Where a copy is faster than that, no arrangement that we know reaches
+it: three passes over a row with its gamma and beta read more from the first two caches than the
+copy moves through memory. A row of 16384 elements is twice the first cache, and so are gamma and
+beta: from the second cache alone its three passes take 3.4 us, 1.2 copies of it 3.5 to 3.8.
 
 Outputs that start within a cache line (numpy's large arrays start 16 bytes past one) and rows that
 are no whole lines go around the cache too, but for the lines at both ends.
