@@ -23,7 +23,7 @@ from tests.benchmarks.cpu.report import Figure
 
 TITLE = "cold start, compilation and call overhead"
 PROFILE = """
-A first result: numpy's import is 55 to 60 ms of it, llvmlite's 25, ours 50, the rest declares,
+A first result: numpy's import is 45 to 60 ms of it, llvmlite's 25, ours 35, the rest declares,
 schedules, looks the kernel up and runs it.
 """
 PROCESSES = 12

@@ -17,13 +17,15 @@ BARS = (
     Bar(ONE_THREAD, 1.3, threads=2, least_ms=1.0),
 )
 PROFILE = """
-The copy's time swings with what the last cache happens to hold of its 32 MB: 36 to 55 GB/s in runs
-minutes apart, by numpy or memmove. `cpu_by_hand.md` has layer_norm in C with AVX-512 intrinsics in
-12 to 48 arrangements for each length of a row, measured in turn with ours: the best of them takes
-0.97 to 1.4 of our time. Where a copy is faster than that, no arrangement that we know reaches
-it: three passes over a row with its gamma and beta read more from the first two caches than the
-copy moves through memory. A row of 16384 elements is twice the first cache, and so are gamma and
-beta: from the second cache alone its three passes take 3.4 us, 1.2 copies of it 3.5 to 3.8.
+The copy's time swings with what the last cache happens to hold of its 32 MB: 36 to 62 GB/s in runs
+minutes apart. `cpu_by_hand.md` has layer_norm in C with AVX-512 intrinsics in 12 to 48 arrangements
+for each length of a row, measured in turn with ours: the best of them takes 0.9 to 1.4 of our time.
+Where the copy is quick none of them is within 1.2 of it either: for 1024x4096, 0.54 ms for the
+copy, 0.87 for the best in C and 0.89 for ours in one run, by medians 0.72, 0.97 and 0.97. Three
+passes over a row with its gamma and beta read more from the first two caches than a copy moves
+through memory.
+A row of 16384 elements is twice the first cache, and so are gamma and beta: from the second cache
+alone its three passes take 3.4 us, 1.2 copies of it 3.5 to 3.8.
 
 Outputs that start within a cache line (numpy's large arrays start 16 bytes past one) and rows that
 are no whole lines go around the cache too, but for the lines at both ends.

@@ -34,8 +34,9 @@ BARS = (
 )
 PROFILE = """
 Both sides run products at 93 to 98 % of the multiply-add ceiling (`cpu_ceilings.md`), and the best
-of tvm's four schedules counts: 512 x 512 x 512 is between 3 % slower and 7 % faster here in
-different runs, 1024 x 512 x 2048 between 2 % slower and 3 % faster.
+of tvm's four schedules counts: 512 x 512 x 512 is between 0 and 4 % faster here in different
+runs on one thread, between 5 % slower and 2 % faster on two, which take 1.93 to 2.0 times less
+time than one; 1024 x 512 x 2048 is between 2 % slower and 3 % faster.
 
 layer_norm reads and writes 32 MB, which just fit the last cache of this machine: tvm's stores
 leave them there for its next run, ours go around it so that others find room. On two threads that
