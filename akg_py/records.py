@@ -73,6 +73,7 @@ def _initializer(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> Any:
     exec("\n".join([f"def __init__({', '.join(['self', *head])}):", *body, "  pass"]), known, made)
     init = made["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
+    init.__annotations__ = {field.name: field.type for field in fields if field.init}
     return init
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import inspect
 import math
 import pickle
 
@@ -91,6 +92,7 @@ def describe(classes):
         outcome(lambda: hash(Own(1)) == hash(Own(1))),
         [Own(1) == Own(-1), repr(Own(1)), (a.seen, b.seen, c.seen), a.hidden is b.hidden],
         dataclasses.asdict(b),
+        [(p.name, p.annotation) for p in inspect.signature(Point).parameters.values()],
         [getattr(copy.copy(b), f.name) for f in dataclasses.fields(b)],
         [getattr(copy.deepcopy(b), f.name) for f in dataclasses.fields(b)],
         repr(a) if "__repr__" in Point.__dict__ else None,

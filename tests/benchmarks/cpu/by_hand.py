@@ -21,6 +21,7 @@ import numpy as np
 
 from akg_py import te
 from akg_py.codegen.allocator import empty
+from akg_py.codegen.target import host
 from tests.benchmarks.cpu import layout, reductions, rows
 from tests.benchmarks.cpu.harness import Array, Bar, Candidate, Case, ours
 from tests.benchmarks.cpu.peers import copies
@@ -38,6 +39,7 @@ writes, either side fetched ahead), for arg-maxima 56 (4 to 16 rows side by side
 each, fetched ahead, one after the other or the best of a few rows first).
 """
 SOURCE = Path(__file__).with_name("by_hand.c")
+AVX512_BYTES = 64
 FINALISTS = 2
 TRIES = 4
 SPAN = 1 << 30  # more than any extent
@@ -52,6 +54,8 @@ def library() -> ctypes.CDLL:
     compiler = shutil.which("cc")
     if compiler is None:
         raise RuntimeError("no C compiler: install cc")
+    if host().vector_bytes < AVX512_BYTES:
+        raise RuntimeError("by_hand.c needs a processor with AVX-512")
     folder = tempfile.TemporaryDirectory()
     built = Path(folder.name) / "by_hand.so"
     flags = ["-O3", "-march=native", "-funroll-loops", "-shared", "-fPIC", "-Werror"]
