@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MIN_RUN_BYTES = 512  # shorter runs of stores stay in the cache
 END_BYTES = 8192  # how far ahead the line is fetched that a run ends in
+MOST_VECTORS = 8  # of a run that is emitted without a loop
 UNROLL = 4
 LONG = ("%", "//", "pow")  # of floats, these are loops or many instructions themselves
 
@@ -163,8 +164,8 @@ def _emit_from_line(
     _edge(lanes, s, width, main, _minus(lanes, extent, main))
 
 
-def emit_line(lanes: Lanes, s: For) -> bool:
-    """Emit `s` around the cache if it writes a line or two; False leaves the loop to the caller.
+def emit_lines(lanes: Lanes, s: For, width: int) -> bool:
+    """Emit `s` around the cache if it writes a few whole lines; False leaves it to the caller.
 
     It goes through the cache where it starts elsewhere than a line does.
     """
@@ -172,17 +173,20 @@ def emit_line(lanes: Lanes, s: For) -> bool:
     if extent is None or len(stores) != 1 or len(stores[0].buffers) != 1:
         return False
     (store,), (buffer,) = stores, stores[0].buffers
-    size = extent * dtypes.size_bytes(buffer.dtype)
-    if id(buffer) not in lanes.streams.stores or size not in (LINE_BYTES, 2 * LINE_BYTES):
+    size = dtypes.size_bytes(buffer.dtype)
+    if id(buffer) not in lanes.streams.stores or extent * size % LINE_BYTES:
+        return False
+    if extent * lanes.copies > MOST_VECTORS * width:
         return False
     if stride_along(buffer, store.indices, s.var) != 1 or not lanes.takes_lanes(s):
         return False
-    b = lanes.b
+    b, step = lanes.b, max(width, LINE_BYTES // size)
     with lanes.bound(s.var, Linear()):
         late = lanes.past_multiple(buffer, store.indices, LINE_BYTES)
 
     def through() -> None:
-        lanes.chunk(s, Linear(lane=1), extent, None)
+        for start in range(0, extent, step):
+            lanes.chunk(s, Linear(const=start, lane=1), step, None)
 
     def past() -> None:
         with lanes.around_cache(frozenset([id(buffer)])):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from akg_py.codegen import arithmetic
 from akg_py.codegen.arithmetic import compute_elem
 from akg_py.codegen.dependence import accesses, is_independent
-from akg_py.codegen.flat import emit_flat, emit_line
+from akg_py.codegen.flat import MOST_VECTORS, emit_flat, emit_lines
 from akg_py.codegen.indices import Linear
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant, constant_lanes, first_lanes
 from akg_py.codegen.registers import MAX_CELLS, Registers, Start
@@ -230,9 +230,9 @@ class Lanes(Values):
             return
         extent = self.constant_extent(s)
         nested = any(isinstance(x, For) for x in walk_stmts(s.body))
-        if not nested and not self.registers and emit_line(self, s):
+        if not nested and not self.registers and emit_lines(self, s, width):
             return
-        if not nested and not self.registers and (extent is None or extent > 8 * width):
+        if not nested and not self.registers and (extent is None or extent > MOST_VECTORS * width):
             emit_flat(self, s, width)
             return
         if extent is None:
@@ -251,7 +251,7 @@ class Lanes(Values):
             )
             for chunk in range(blocks * self.wide, whole):
                 self.chunk(s, Linear(const=chunk * width, lane=1), width, None)
-        elif whole * self.copies <= 8 or (self.registers and whole <= MAX_CELLS):
+        elif whole * self.copies <= MOST_VECTORS or (self.registers and whole <= MAX_CELLS):
             for chunk in range(whole):
                 self.chunk(s, Linear(const=chunk * width, lane=1), width, None)
         else:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from akg_py import dtypes
 from akg_py.codegen import arithmetic
 from akg_py.codegen.choices import find_choice
 from akg_py.codegen.dependence import is_independent
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 ACCUMULATORS = 4
 MOST_BESIDE = 16  # elements that join the same accumulators one after another
+LEAST_LANES = 4  # of a vector that a short loop is taken in
 SHORT = 8  # vectors of a loop for which few registers are enough with two accumulators
 
 
@@ -107,7 +109,16 @@ def _qualify(loops: Loops, s: For) -> tuple[list[_Part], int] | None:
     if width == 1 and any(p.condition is not None or not p.folds for p in parts):
         return None
     extent = loops.constant_extent(s) or bounds(s.extent)[1]
-    return None if extent < (2 * width if width > 1 else ACCUMULATORS) else (parts, width)
+    if all(_is_exact(fold) for part in parts for fold in part.folds):  # LLVM finds vectors itself
+        return None if extent < (2 * width if width > 1 else ACCUMULATORS) else (parts, width)
+    while width > LEAST_LANES and extent < 2 * width:
+        width //= 2
+    return None if extent < (width if width > 1 else ACCUMULATORS) else (parts, width)
+
+
+def _is_exact(fold: Fold) -> bool:
+    """Whether any order of a reduction gives the same bits."""
+    return isinstance(fold, Combination) and not dtypes.is_float(fold.dtype)
 
 
 def _find_parts(loops: Loops, s: For) -> list[_Part] | None:

@@ -79,27 +79,32 @@ def test_repeated_elements_around_the_cache(processor: Processor, dtype: str, of
 @pytest.mark.parametrize("processor", available())
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float64"])
 @pytest.mark.parametrize("offset", [0, 1, 16])
-def test_lines_around_the_cache(processor: Processor, dtype: str, offset: int) -> None:
-    """Fractal blocks, whose rows may be a line or two."""
+@pytest.mark.parametrize("length", [16, 24, 48, 64])
+def test_lines_around_the_cache(processor: Processor, dtype: str, offset: int, length: int) -> None:
+    """Blocks as of fractal layouts, whose rows may be a few lines."""
     rows, blocks = 9, 5
-    X, Y = buffer("X", (rows, blocks * 16), dtype), buffer("Y", (blocks, rows, 16), dtype)
-    b, r, i = axis("b", blocks), axis("r", rows), axis("i", 16)
+    X = buffer("X", (rows, blocks * length), dtype)
+    Y = buffer("Y", (blocks, rows, length), dtype)
+    b, r, i = axis("b", blocks), axis("r", rows), axis("i", length)
     for order in ((b, r), (r, b)):
-        nest = loop(i, 16, put(Y, (b, r, i), at(X, r, b * 16 + i)), "vector")
+        nest = loop(i, length, put(Y, (b, r, i), at(X, r, b * length + i)), "vector")
         for v in reversed(order):
             nest = loop(v, v.hi + 1, nest)
         f = func([X, Y], [Y], nest)
         arrays = [random_array(np.random.default_rng(1), p) for p in f.params]
         expected = [a.copy() for a in arrays]
         interpret(f, *expected)
-        space = np.full(blocks * rows * 16 + 128, 7, arrays[1].dtype)
+        count = blocks * rows * length
+        space = np.full(count + 128, 7, arrays[1].dtype)
         space = space[-space.ctypes.data % 64 // space.itemsize :]
-        arrays[1] = space[offset : offset + blocks * rows * 16].reshape(Y.shape)
+        arrays[1] = space[offset : offset + count].reshape(Y.shape)
         emitted = emit_func(f, processor=replace(processor, cache_bytes=0))
-        assert ("!nontemporal" in emitted.text) == (16 * space.itemsize >= 64)
+        run = length * space.itemsize
+        is_short = run <= 8 * processor.vector_bytes
+        assert ("!nontemporal" in emitted.text) == (run >= 512 or (is_short and run % 64 == 0))
         run_emitted(emitted, arrays)
         assert_same(arrays[1], expected[1])
-        assert (space[:offset] == 7).all() and (space[offset + blocks * rows * 16 :] == 7).all()
+        assert (space[:offset] == 7).all() and (space[offset + count :] == 7).all()
 
 
 def shifted_rows(rows: int, extent: int, pitch: int, dtype: str, last: int = 0) -> Func:

@@ -17,7 +17,7 @@ from tests.codegen.funcs import assert_same, at, axis, buffer, func, loop, put, 
 from tests.codegen.processors import available, run_emitted
 from tests.comparison import assert_exact, small_integers
 
-SIZES = [1, 2, 15, 17, 31, 33, 63, 64, 65, 130, 1000]
+SIZES = [1, 2, 4, 5, 7, 8, 9, 12, 15, 17, 24, 31, 33, 63, 64, 65, 130, 1000]
 ALL = ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"]
 ALL += ["float16", "bfloat16", "float32", "float64"]
 
@@ -64,7 +64,7 @@ def reduced(n: int, dtype: str, name: str) -> Any:
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])
 def test_every_dtype(name: str, dtype: str) -> None:
     rng = np.random.default_rng(3)
-    for n in (17, 200):
+    for n in (5, 8, 17, 30, 200):
         kernel, _, Y = reduced(n, dtype, name)
         x = small_integers((3, n), dtype, rng)
         if name == "prod":  # few factors other than one keep the product exact
@@ -98,7 +98,7 @@ def test_logical_reductions(name: str, n: int) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("name", ["max", "min"])
 def test_nan_at_every_place(name: str, dtype: str) -> None:
-    for n in (7, 40, 150):
+    for n in (4, 7, 13, 40, 150):
         kernel, _, _ = reduced(n, dtype, name)
         for place in range(n):
             x = np.zeros((3, n), dtypes.numpy_dtype(dtype))
@@ -149,7 +149,7 @@ def test_masked_max_ignores_what_it_does_not_read() -> None:
 )
 def test_first_of_equals_wins(dtype: str, larger: bool) -> None:
     rng = np.random.default_rng(5)
-    for n in (1, 9, 40, 67, 300):
+    for n in (1, 5, 9, 24, 40, 67, 300):
         kernel = arg_kernel((6, n), dtype, larger)
         x = small_integers((6, n), dtype, rng)
         x[0] = 1
@@ -161,17 +161,17 @@ def test_first_of_equals_wins(dtype: str, larger: bool) -> None:
 
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("index", ["int32", "int64"])
-def test_arg_reductions_of_special_values(index: str, axis: int) -> None:
-    n = 90
+@pytest.mark.parametrize("n", [5, 13, 90])
+def test_arg_reductions_of_special_values(index: str, axis: int, n: int) -> None:
     shape = (8, n) if axis else (n, 8)
     kernel = arg_kernel(shape, "float32", True, axis, index)
     x = np.random.default_rng(1).standard_normal((8, n)).astype("float32")
-    x[1, [40, 70]] = np.nan
+    x[1, [40 % n, 70 % n]] = np.nan
     x[2, [n - 1]] = np.nan
     x[3] = -np.inf
     x[4] = -np.inf
-    x[4, 55] = np.nan
-    x[5, [3, 64, 65]] = np.inf
+    x[4, 55 % n] = np.nan
+    x[5, [3, 64 % n, 65 % n]] = np.inf
     x[6, ::2], x[6, 1::2] = 0.0, -0.0
     x[7, 1:] = -np.inf
     place, top = kernel(x if axis else np.ascontiguousarray(x.T))
