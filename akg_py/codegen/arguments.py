@@ -144,7 +144,7 @@ class Signature:
             raise self._count_error(len(arrays), out is not None)
         result = out
         if out is None:
-            written = [empty(shape, dtype) for shape, dtype in self._fresh]
+            written = [empty(shape, dtype, arrays) for shape, dtype in self._fresh]
             result = written[0] if len(written) == 1 else tuple(written)
         elif len(self.outputs) == 1 and not isinstance(out, (tuple, list)):
             written = [out]

@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from akg_py import build, te
 from akg_py.codegen import allocator
 from akg_py.codegen.addresses import _by_interface, _by_layout, address_of
 from akg_py.codegen.allocator import LARGE_BYTES, empty
@@ -42,6 +43,43 @@ def test_shape_dtype_alignment(shape: tuple[int, ...], dtype: Any) -> None:
     assert a.flags.c_contiguous and a.flags.writeable and a.flags.aligned
     assert address_of(a) % 64 == 0
     a[...] = 1
+
+
+def page_offsets(*offsets: int) -> list[Any]:
+    """Large arrays that start there in their pages."""
+    pages = [np.zeros(LARGE_BYTES + 2 * 4096, np.uint8) for _ in offsets]
+    starts = [-address_of(p) % 4096 + offset for p, offset in zip(pages, offsets, strict=True)]
+    return [p[at : at + LARGE_BYTES] for p, at in zip(pages, starts, strict=True)]
+
+
+@pytest.mark.parametrize("first", range(0, 4096, 240))
+@pytest.mark.parametrize("second", [0, 16, 2000, 3600])
+def test_stores_stay_clear_of_the_next_loads(first: int, second: int) -> None:
+    """For up to 1 KB after it, addresses like an input's are those of loads that come soon."""
+    inputs = page_offsets(first, second)
+    a = empty(LARGE, F32, [*inputs, np.zeros(16, F32), [1.0], None])
+    assert address_of(a) % 64 == 0
+    a[:] = 1
+    for x in inputs:
+        assert (address_of(a) - address_of(x) - 1) % 4096 >= 1024
+
+
+def test_arrays_start_with_their_pages_where_inputs_allow_it() -> None:
+    for x in page_offsets(0, 16, 2000):
+        assert address_of(empty(LARGE, F32, [x])) % 4096 == 0
+    (x,) = page_offsets(3600)
+    assert address_of(empty(LARGE, F32, [x])) % 4096 != 0
+    assert address_of(empty(LARGE, F32, [x[1:]])) % 4096 == 0, "small inputs stay in the cache"
+
+
+def test_calls_place_their_outputs_for_their_inputs() -> None:
+    X = te.placeholder(LARGE, name="X")
+    double = build(te.create_schedule((Y := X + X).op), [X, Y], target="cpu")
+    x = page_offsets(3600)[0].view(F32)
+    x[:] = 1
+    y = double(x)
+    assert (y == 2).all()
+    assert (address_of(y) - address_of(x) - 1) % 4096 >= 1024
 
 
 def test_addresses() -> None:

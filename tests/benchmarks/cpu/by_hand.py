@@ -103,7 +103,7 @@ def layer_norm(N: int) -> Case:
     case = rows.rows("layer_norm", N)
     M = rows.ELEMENTS // N
     x, g, b = rows.inputs(M, N)
-    y = empty((M, N), x.dtype)
+    y = empty((M, N), x.dtype, [x])
     arrangements: Arrangements = {}
     for count, columns, fetches, stream in itertools.product(
         (1, 2, 4), (256, 512, 1024, SPAN), (0, 1), (0, 1)
@@ -122,7 +122,7 @@ def layer_norm(N: int) -> Case:
 def transpose(M: int, N: int) -> Case:
     case = layout.change(layout.transposed(M, N, "float32"))
     x = np.ascontiguousarray(case.expected[0].T)
-    y = empty((N, M), x.dtype)
+    y = empty((N, M), x.dtype, [x])
     arrangements: Arrangements = {}
     for height, width, along in itertools.product((32, 64, 128, SPAN), (32, 64, 128, SPAN), (0, 1)):
         for reads, writes in ((0, 0), (32, 0), (0, 32), (64, 0), (0, 64)):
