@@ -34,9 +34,7 @@ MAX_OPERANDS = 12
 
 # families: one formula of regions and cycles each
 ND2NZ, LOAD_A, LOAD_B, MMAD, FIX, COPY, VECTOR, REDUCE, BRCB = range(9)
-FAMILY_NAMES = ("ND2NZ", "LOAD_A", "LOAD_B", "MMAD", "FIX", "COPY", "VECTOR", "REDUCE", "BRCB")
 
-FRACTAL_BYTES = 512
 BLOCK_BYTES = 32
 RELU, ATOMIC_ADD = 1, 2  # bits of FIX's mode
 

@@ -27,7 +27,6 @@ class Access:
     base: Var
     pipe: str
     is_write: bool
-    is_read: bool
 
 
 def tile_bases(e: Expr) -> list[Var]:
@@ -41,7 +40,7 @@ def accesses(node: Instruction) -> list[Access]:
     for operand, e in zip(INSTRUCTIONS[node.op].operands, node.operands, strict=True):
         if operand.role in ("dst", "src", "inout"):
             for base in tile_bases(e):
-                found.append(Access(base, node.pipe, operand.role != "src", operand.role != "dst"))
+                found.append(Access(base, node.pipe, operand.role != "src"))
     return found
 
 

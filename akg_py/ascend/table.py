@@ -75,11 +75,6 @@ class Table:
     marks: int
     pipes: int
 
-    @property
-    def origins(self) -> tuple[Any, ...]:
-        """Origin of each tag."""
-        return tuple(None if n is None else n.origin for n in self.nodes)
-
     def format_row(self, row: int, program: Program, phase: Phase) -> str:
         """The instruction or flag of a row, as in the listing, with its origin."""
         from akg_py.ascend.program import format_node

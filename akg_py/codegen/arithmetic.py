@@ -2,8 +2,8 @@
 
 Values live in a *compute type* (`float` for the 16-bit floats, `i1` for bool) and in a *memory
 type*; `load_form` and `store_form` go between them. A 16-bit float is a float that its dtype can
-hold, so each operation ends with `round_to`. Index values are `i64` and carry the pseudo dtype
-INDEX_VALUE.
+hold, so each operation ends with `round_to`. Index values are `i64`, and of
+dtype int64.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from akg_py import dtypes
 from akg_py.codegen import functions
 from akg_py.codegen.llvm import ELEM_BYTES, Builder, Val, constant
 from akg_py.errors import InternalError
-
-INDEX_VALUE = "int64"
 
 _COMPUTE = {
     "bool": "i1",

@@ -95,6 +95,7 @@ class Block:
     Attributes:
         known: instructions whose results can be used again, until a store for those that load.
         held: what the stack slots contain.
+        hints: instructions that change no value.
     """
 
     label: str
@@ -103,6 +104,7 @@ class Block:
     known: dict[str, Val] = field(default_factory=dict)
     loaded: dict[str, Val] = field(default_factory=dict)
     held: dict[str, Val] = field(default_factory=dict)
+    hints: set[str] = field(default_factory=set)
 
 
 class Module:
@@ -181,6 +183,12 @@ class Builder:
         """An instruction without a result that may write memory, or one with a name of its own."""
         self.at.lines.append(line)
         self.at.loaded.clear()
+
+    def hint(self, line: str) -> None:
+        """An instruction that changes no value, once in a block."""
+        if line not in self.at.hints:
+            self.at.hints.add(line)
+            self.at.lines.append(line)
 
     def op(self, text: str, elem: str, lanes: int = 1) -> Val:
         """The result of an instruction that writes no memory; the one of before if it is known."""

@@ -433,7 +433,7 @@ class Values(Indices):
         for line in range(0, size, LINE_BYTES):
             ref = self.b.op(f"getelementptr i8, ptr {pointer}, i64 {distance + line}", "ptr").ref
             kinds = f"i32 {int(writes)}, i32 {cache}, i32 1"
-            self.b.emit(f"call void @llvm.prefetch.p0(ptr {ref}, {kinds})")
+            self.b.hint(f"call void @llvm.prefetch.p0(ptr {ref}, {kinds})")
 
     def fetch(self, buffer: Buffer, where: Linear, distance: int, cache: int = FIRST_CACHE) -> None:
         """Ask for what lies `distance` elements behind `where`, for all lanes."""

@@ -26,7 +26,6 @@ from akg_py.ascend.isa import (
 from akg_py.codegen.memory import called, inlined, ld, st
 
 REGION_BYTES = 64
-MAX_REGIONS = 4
 
 
 @inlined
@@ -186,9 +185,3 @@ def extent(out):  # type: ignore[no-untyped-def]
         + (ld(out + 24) - 1) * ld(out + 32)
         + max(ld(out + 48), ld(out + 40) if ld(out + 24) > 1 else 0)
     )
-
-
-@inlined
-def volume(out):  # type: ignore[no-untyped-def]
-    """Bytes the region covers."""
-    return ld(out + 8) * ((ld(out + 24) - 1) * ld(out + 40) + ld(out + 48))
