@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from akg_py.codegen.loops import Loops
 
 WORD_BYTES = 4
+LEAST_LANES = 4  # of an instruction
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,8 @@ def emit_dot(loops: Loops, s: For) -> bool:
     old = held.read(loops, where) if held else loops.read(buffer, where)
     old = loops.b.splat(old, loops.lanes)
     words = [_word(loops, group, size, count) for group in groups]
+    if old.lanes < LEAST_LANES:
+        old, *words = (_repeated(loops, v) for v in (old, *words))
     width = min(loops.processor.vector_bytes // WORD_BYTES, old.lanes)
     parts = []
     for at in range(0, old.lanes, width):
@@ -115,6 +118,8 @@ def emit_dot(loops: Loops, s: For) -> bool:
         else:
             parts.append(_bfloat_dot(loops, taken[0], taken[1:], count))
     new = _joined(loops, parts)
+    if loops.lanes < LEAST_LANES:
+        new = loops.b.shuffle(new, list(range(loops.lanes)))
     if held:
         held.write(loops, where, new)
     else:
@@ -238,6 +243,11 @@ def _word(loops: Loops, group: Group, size: int, count: int | Val) -> Val:
             part = b.select(some, part, constant(0, "i32"))
         word = b.bin("or", word, part)
     return word
+
+
+def _repeated(loops: Loops, v: Val) -> Val:
+    """Lanes again and again until there are as many as an instruction takes."""
+    return v if v.lanes == 1 else loops.b.shuffle(v, [n % v.lanes for n in range(LEAST_LANES)])
 
 
 def _part(loops: Loops, v: Val, at: int, width: int) -> Val:

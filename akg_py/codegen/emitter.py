@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from akg_py.codegen.dot_form import full_groups, mix_signs
+from akg_py.codegen.guards import unguard_whole_steps
 from akg_py.codegen.joins import drop_unit_loops
 from akg_py.codegen.llvm import Builder, Module
 from akg_py.codegen.loops import Loops
@@ -56,6 +57,7 @@ def emit_func(
     alias = {id(out): id(given) for out, given in (inplace or {}).items()}
     shared = set(alias) | set(alias.values())
     func = replace(func, body=drop_unit_loops(func.body))
+    func = unguard_whole_steps(func)
     func = widen_copies(widen_products(func))
     if processor.has_vnni:
         func = mix_signs(func, alias)

@@ -176,6 +176,14 @@ class Lanes(Values):
 
     def lane_count(self, s: For) -> int:
         """Lanes for a loop: one vector of the widest element, no more than the loop can fill."""
+        lanes = self._vector_lanes(s)
+        limit = self.constant_extent(s) or bounds(s.extent)[1]
+        while lanes > 1 and lanes // 2 >= limit:
+            lanes //= 2
+        return lanes
+
+    def _vector_lanes(self, s: For) -> int:
+        """Elements of the widest kind in a vector."""
         widest = 1
         for inner in walk_stmts(s.body):
             if isinstance(inner, Store):
@@ -183,11 +191,7 @@ class Lanes(Values):
                     kinds = [buffer.dtype, *(e.dtype for e in walk_values(value))]
                     elem = arithmetic.memory_elem if is_copy(buffer, value) else compute_elem
                     widest = max(widest, *(ELEM_BYTES[elem(dtype)] for dtype in kinds))
-        lanes = self.processor.vector_bytes // widest
-        limit = self.constant_extent(s) or bounds(s.extent)[1]
-        while lanes > 1 and lanes // 2 >= limit:
-            lanes //= 2
-        return lanes
+        return self.processor.vector_bytes // widest
 
     def _can_vectorise(self, s: For) -> bool:
         if self.lane_count(s) < 2:
@@ -261,7 +265,7 @@ class Lanes(Values):
                 lambda i: self.chunk(s, self._lane(i), width, None),
                 [],
             )
-        if rest.bit_count() == 2 and 2 * rest > width and self._has_room(whole + 2):
+        if rest.bit_count() == 2 and 2 * rest > width and self._takes_two(s, width, whole + 2):
             part = 1 << (rest.bit_length() - 1)
             self.chunk(s, Linear(const=extent - rest, lane=1), part, None)
             rest -= part
@@ -270,12 +274,14 @@ class Lanes(Values):
             tail = None if rest == width else first_lanes(rest, width)
             self.chunk(s, Linear(const=extent - rest, lane=1), width, tail)
 
-    def _has_room(self, vectors: int) -> bool:
-        """Whether two narrow vectors without a mask may take the place of a wide one with a mask.
+    def _takes_two(self, s: For, width: int, vectors: int) -> bool:
+        """Whether two narrow vectors without a mask may take the place of one with a mask.
 
         They cost the same where wide operations take two steps, and less where a mask hinders, but
         as accumulators they are one more for each step of the loops around.
         """
+        if width < self._vector_lanes(s) and self.processor.has_masks:
+            return False
         return all(
             vectors * math.prod(v.hi + 1 for v in held.unrolled) <= MAX_CELLS - 4
             for held in self.registers.values()

@@ -24,6 +24,17 @@ SHAPES = [
     (8, 1, 64),
     (13, 50, 512),
     (47, 25, 1152),
+    (2, 30, 33),
+    (5, 40, 1001),
+    (8, 20, 130),
+]
+FEW_COLUMNS = [
+    (32, 2, 64),
+    (33, 3, 1000),
+    (50, 5, 512),
+    (40, 7, 1024),
+    (1000, 10, 784),
+    (35, 20, 2048),
 ]
 
 
@@ -119,12 +130,81 @@ def test_rows_are_never_gathered(shape: tuple[int, ...]) -> None:
 
 
 def test_what_stays_with_packed_panels() -> None:
-    for shape in ((48, 64, 1024), (12, 64, 256), (4, 64, 100)):
+    for shape in ((48, 64, 1024), (12, 64, 256), (4, 64, 20), (8, 64, 100)):
         assert not takes(product(shape)[2])
     if host().has_vnni:
         assert not takes(product((5, 70, 1024), "int8", "int32")[2])
     A, B = te.placeholder((4, 64), name="A"), te.placeholder((64, 30), name="B")
     assert not takes(ops.matmul(A, B))
+
+
+def plain(
+    shape: tuple[int, ...], dtype: str = "float32", total: str = "float32"
+) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """A, B and C[.., m, n] = sum of A[.., m, k] * B[.., k, n]."""
+    *batch, M, N, K = shape
+    A = te.placeholder((*batch, M, K), dtype, name="A")
+    B = te.placeholder((*batch, K, N), dtype, name="B")
+    k = te.reduce_axis((0, K), name="k")
+
+    def element(*at: te.IterVar) -> Any:
+        *b, m, n = at
+        return te.sum(A[(*b, m, k)].astype(total) * B[(*b, k, n)].astype(total), axis=k)
+
+    return A, B, te.compute((*batch, M, N), element, name="C")
+
+
+@pytest.mark.parametrize("shape", FEW_COLUMNS, ids=str)
+@pytest.mark.parametrize("declare", [plain, product])
+@pytest.mark.parametrize("batch", [(), (3,)], ids=str)
+@pytest.mark.usefixtures("processor")
+def test_few_columns(shape: tuple[int, int, int], declare: Any, batch: tuple[int, ...]) -> None:
+    A, B, C = declare((*batch, *shape))
+    run(C, A, B)
+
+
+@pytest.mark.parametrize("shape", FEW_COLUMNS, ids=str)
+def test_few_columns_are_taken_where_lanes_would_idle(shape: tuple[int, int, int]) -> None:
+    if host().vector_bytes == 64:
+        assert takes(plain(shape)[2]) and takes(product(shape)[2])
+
+
+@pytest.mark.parametrize(
+    "dtype, total",
+    [
+        ("float64", "float64"),
+        ("int32", "int32"),
+        ("float16", "float32"),
+        ("bfloat16", "float32"),
+        ("int8", "int32"),
+        ("uint8", "int32"),
+    ],
+)
+@pytest.mark.parametrize("declare", [plain, product])
+def test_dtypes_of_few_columns(dtype: str, total: str, declare: Any) -> None:
+    for shape in ((64, 2, 1024), (40, 3, 1000), (2, 33, 3, 512)):
+        A, B, C = declare(shape, dtype, total)
+        assert takes(C) or shape[-1] == 1000
+        run(C, A, B)
+
+
+@pytest.mark.parametrize("shape", [(100, 3, 256), (200, 10, 1000), (3, 40, 5, 256)], ids=str)
+def test_consumers_join_few_columns(shape: tuple[int, ...]) -> None:
+    A, B, C = plain(shape)
+    bias = te.placeholder(shape[-2:-1], name="bias")
+    out = ops.relu(te.compute(C.shape, lambda *i: C[i] + bias[i[-1]], name="biased"))
+    run(out, A, B, bias)
+    run(te.compute(C.shape, lambda *i: C[i].astype("float16"), name="narrow"), A, B)
+
+
+def test_columns_that_stay_in_lanes() -> None:
+    for shape in ((100, 25, 1000), (31, 3, 1000), (100, 3, 20), (100, 16, 1000), (1000, 8, 64)):
+        assert not takes(plain(shape)[2])
+    A, B = te.placeholder((1000, 100), name="A"), te.placeholder((1000, 3), name="B")
+    k = te.reduce_axis((0, 1000), name="k")
+    C = te.compute((100, 3), lambda i, j: te.sum(A[k, i] * B[k, j], axis=k), name="C")
+    assert not takes(C)  # A would have to be turned round too
+    run(C, A, B)
 
 
 def test_threads_do_not_matter() -> None:

@@ -98,6 +98,27 @@ def run(func: Func, processor: Processor, *arrays: Array) -> None:
 
 
 @pytest.mark.parametrize("dtype", SUMS)
+@pytest.mark.parametrize("n", [2, 3, 5, 6, 9, 10, 17, 18, 34])
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_ends_of_rows(n: int, dtype: str, processor: str) -> None:
+    """Fewer columns than the narrowest instruction has lanes, alone and after full vectors."""
+    rng = np.random.default_rng(n)
+    a, b = extremes((5, 40), dtype, rng), extremes((40, n), dtype, rng)
+    s, args = product(5, n, 40, dtype, tile=(5, n))
+    c = np.empty((5, n), SUMS[dtype])
+    run(akg.lower(s, args), PROCESSORS[processor], a, b, c)
+    np.testing.assert_array_equal(c, exact(a, b))
+
+
+@pytest.mark.skipif(not host().has_vnni, reason="the host has no such instruction")
+@pytest.mark.parametrize("n", [2, 10, 18])
+def test_ends_of_rows_use_the_instruction(n: int) -> None:
+    s, args = product(6, n, 40, "int8", tile=(6, n))
+    text = emit_func(akg.lower(s, args), processor=host()).text
+    assert "vpdpbusd.128" in text and "mul <2 x i32>" not in text
+
+
+@pytest.mark.parametrize("dtype", SUMS)
 @pytest.mark.parametrize(
     "shape,processor",
     [*((shape, "host") for shape in SHAPES), *(((7, 70, 513), name) for name in PROCESSORS)],

@@ -12,7 +12,7 @@ from akg_py import build, te
 from akg_py.codegen.emitter import emit_func
 from akg_py.codegen.fusion import fuse_loops
 from akg_py.codegen.streams import plan_streams
-from akg_py.codegen.target import Processor
+from akg_py.codegen.target import Processor, host
 from akg_py.ir.expr import Select, cast, const, maximum, minimum
 from akg_py.ir.interpret import interpret
 from akg_py.ir.stmt import For, Func, Seq
@@ -261,3 +261,23 @@ def test_optimiser_step_is_one_loop() -> None:
     feeds = {t: rng.random(shape).astype(np.float32) for t in args[:4]}
     for result, t in zip(kernel(*feeds.values()), (p2, m2, v2), strict=True):
         np.testing.assert_allclose(result, te.evaluate(t, feeds), rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [3, 5, 6, 7, 11, 12, 19, 22])
+@pytest.mark.parametrize("processor", available())
+def test_ends_of_short_rows(n: int, processor: Processor) -> None:
+    """Whole vectors, then a narrow one under a mask or two narrower ones without."""
+    X, Y, Z = buffer("X", (7, n)), buffer("Y", (n,)), buffer("Z", (7, n))
+    i, j = axis("i", 7), axis("j", n)
+    row = loop(j, n, put(Z, (i, j), maximum(at(X, i, j), at(Y, j))), "vector")
+    check_on(processor, func([X, Y, Z], [Z], loop(i, 7, row)))
+
+
+@pytest.mark.parametrize("n, parts", [(5, [8]), (6, [8]), (12, [8, 4])])
+def test_one_step_under_a_mask_replaces_two(n: int, parts: list[int]) -> None:
+    wide = replace(host(), vector_bytes=64, has_masks=True)
+    X, Z = buffer("X", (7, n)), buffer("Z", (7, n))
+    i, j = axis("i", 7), axis("j", n)
+    row = loop(j, n, put(Z, (i, j), at(X, i, j) * at(X, i, j)), "vector")
+    text = emit_func(func([X, Z], [Z], loop(i, 7, row)), processor=wide).text
+    assert [lanes for lanes in (16, 8, 4, 2) if f"fmul <{lanes} x float>" in text] == parts

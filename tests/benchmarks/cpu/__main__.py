@@ -30,6 +30,7 @@ CLASSES = (
     "matmul",
     "low_precision",
     "few_rows",
+    "few_columns",
     "matmul_gelu",
     "elementwise",
     "rows",
