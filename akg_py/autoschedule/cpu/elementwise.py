@@ -81,7 +81,7 @@ def schedule_elementwise(s: Schedule, stage: StageState) -> None:
     axes, strides = _split_digits(s, stage, list(_accesses(stage, values)))
     groups = _groups(axes, strides, set().union(*map(_counted, values)))
     *outer, inner = [s[stage.name].fuse(*g) if len(g) > 1 else g[0] for g in groups]
-    ends = [axes.index(g[-1]) for g in groups]
+    ends = [axes.index(max(reversed(g), key=lambda a: a.extent > 1)) for g in groups]
     turned = _turned([tuple(row[n] for n in ends) for row in strides], inner.extent)
     if turned == len(outer) - 1 and inner.extent <= NEIGHBOURS:
         _deal_neighbours(s, stage.name, outer, inner, is_large)
@@ -220,23 +220,25 @@ def _counted(e: Expr) -> set[Expr]:
 
 
 def _groups(axes: list[IterVar], strides: list[Strides], counted: set[Expr]) -> list[list[IterVar]]:
-    """Runs of axes that are one axis for every access.
+    """Runs of axes that are one axis for every access; those of one element fit anywhere.
 
     A long axis stays apart if it is or follows one whose number counts: finding that out of the
     number along both would take a division for each element.
     """
     groups = [[axes[0]]]
+    last = 0  # of the axes before that has several elements, if one has
     for n in range(1, len(axes)):
         extent = axes[n].extent
         joined = all(
-            row[n] is not None and row[n - 1] == row[n] * extent  # type: ignore[operator]
+            row[n] is not None and row[last] == row[n] * extent  # type: ignore[operator]
             for row in strides
         )
-        apart = extent >= BLOCK and not counted.isdisjoint(axes[n - 1 : n + 1])
-        if extent == 1 or (joined and not apart):
+        apart = extent >= BLOCK and not counted.isdisjoint({axes[last], axes[n]})
+        if 1 in (extent, axes[last].extent) or (joined and not apart):
             groups[-1].append(axes[n])
         else:
             groups.append([axes[n]])
+        last = n if extent > 1 else last
     return groups
 
 

@@ -15,7 +15,7 @@ from akg_py.autoschedule.cpu.stages import hosts, is_untouched
 from akg_py.ir.expr import Load, Reduce, loads
 from akg_py.te.schedule import Schedule
 from akg_py.te.stage import StageState
-from akg_py.te.tensor import IterVar
+from akg_py.te.tensor import IterVar, Tensor
 
 PARALLEL_POINTS = 1 << 19  # elements below which waking a thread costs more than it saves
 PARALLEL_ROWS = 16  # results that are enough for any number of threads
@@ -53,7 +53,9 @@ def _find_stream(stage: StageState) -> tuple[list[IterVar], int] | None:
         order = [i for i in load.indices if isinstance(i, IterVar) and i in axes]
         missing = [a for a in axes if a not in order]
         if len(order) == len(set(order)) and all(a.extent == 1 for a in missing):
-            return missing + order, dtypes.size_bytes(load.dtype)
+            single = [a for a in order if a.extent == 1]
+            order = missing + single + [a for a in order if a.extent > 1]
+            return order, dtypes.size_bytes(load.dtype)
     return None
 
 
@@ -126,9 +128,11 @@ class _Nest:
     def _is_run(self, run: list[IterVar]) -> bool:
         """Whether every operand has all of `run` side by side and last, or none of it."""
         for load in _operands(self.s.state.stage(self.name)):
-            tail = load.indices[-len(run) :]
+            assert isinstance(load.source, Tensor)
+            counted = [i for i, n in zip(load.indices, load.source.shape, strict=True) if n > 1]
+            tail = counted[-len(run) :]
             alike = len(tail) == len(run) and all(i is a for i, a in zip(tail, run, strict=True))
-            if not alike and any(i is a for i in load.indices for a in run):
+            if not alike and any(i is a for i in counted for a in run):
                 return False
         return True
 
