@@ -111,6 +111,10 @@ class Registers:
             values.b.at, values.guarded, values.counters = here, guarded, counters
         return cell
 
+    def reach(self, values: Values, where: Linear) -> None:
+        """Load an element before the loop, if that is new: it is reached in every iteration."""
+        self._cell(values, where)
+
     def read(self, values: Values, where: Linear) -> Val:
         cell = self._cell(values, where)
         return values.b.held(cell.slot, self.elem, cell.lanes)
@@ -284,15 +288,19 @@ def _may_unroll(loops: Lanes, body: Stmt, unrolled: list[For]) -> bool:
 
 
 def _guarded_buffers(s: Stmt) -> set[int]:
-    """Buffers that some If, guarding select or short circuit keeps from being reached."""
+    """Buffers that some If, guarding select or short circuit keeps from being reached.
+
+    A store reaches what it writes, whether or not its value is chosen from what was there.
+    """
     found: set[int] = set()
     for inner in walk_stmts(s):
         if isinstance(inner, If):
             found.update(id(buffer) for (buffer, _), _ in accesses(inner))
+        reached = set(map(id, inner.buffers)) if isinstance(inner, Store) else set()
         for e in sub_exprs(inner):
             for node in walk(e):
                 if isinstance(node, Select) or (
                     isinstance(node, Binary) and node.op in ("&&", "||")
                 ):
-                    found.update(id(load.source) for load in loads(node))
+                    found.update({id(load.source) for load in loads(node)} - reached)
     return found

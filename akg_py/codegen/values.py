@@ -358,6 +358,10 @@ class Values(Indices):
 
     def store(self, s: Store) -> None:
         """All values, then all stores."""
+        for buffer in s.buffers:
+            held = self.registers.get(id(buffer))
+            if held is not None:
+                held.reach(self, self.position(buffer, s.indices))
         values = [self.stored_form(s, n) for n in range(len(s.buffers))]
         for buffer, value in zip(s.buffers, values, strict=True):
             where = self.position(buffer, s.indices)

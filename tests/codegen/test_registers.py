@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +13,21 @@ import akg_py as akg
 from akg_py import ops, te
 from akg_py.codegen.emitter import emit_func
 from akg_py.codegen.registers import remainder
-from akg_py.ir.expr import INDEX, Expr, Var, binary, const, evaluate_index, free_vars, minimum
-from akg_py.ir.stmt import Alloc, Buffer, Func, If, Seq, Stmt
+from akg_py.codegen.target import Processor, host
+from akg_py.ir.expr import (
+    INDEX,
+    Expr,
+    Select,
+    Var,
+    binary,
+    const,
+    evaluate_index,
+    free_vars,
+    minimum,
+)
+from akg_py.ir.stmt import Alloc, Buffer, Func, If, Seq, Stmt, Store
 from tests.codegen.funcs import at, axis, buffer, check, func, loop, put
+from tests.codegen.processors import available, check_on
 
 BLOCK, TILE, FUSED = Var("i", INDEX, 0, 120), Var("j", INDEX, 0, 11), Var("f", INDEX, 0, 60)
 CASES: list[tuple[Expr, int, int | None]] = [
@@ -168,3 +182,31 @@ def test_a_buffer_of_the_loop_is_reached_by_a_counter_of_an_outer_one() -> None:
     i, j = axis("i", 9), axis("j", 7)
     keep, move = put(T, (i, 0), at(A, i, j)), put(B, (i, j), at(T, i, 0))
     check(func([A, B], [B], loop(i, 9, loop(j, 7, Alloc(T, Seq((keep, move)))))))
+
+
+def chosen(n: int, apart: bool = False) -> Func:
+    """The largest of each column and its row: what was there is read where it is kept."""
+    X, Y, Z = buffer("X", (50, n)), buffer("Y", (n,)), buffer("Z", (n,), "int32")
+    r, i = axis("r", 50), axis("i", n)
+    keeps = binary("<", at(X, r, i), at(Y, i))
+    best = Select(keeps, at(Y, i), at(X, r, i), "float32")
+    row = Select(keeps, at(Z, i), r, "int32")
+    body: Stmt = Store((Y, Z), (i,), (best, row))
+    if apart:
+        body = Seq((put(Z, (i,), row), put(Y, (i,), best)))
+    return func([X, Y, Z], [Y, Z], loop(r, 50, loop(i, n, body, "vector")))
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 6, 7, 16, 19, 35])
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("processor", available())
+def test_elements_that_are_kept_or_replaced(n: int, apart: bool, processor: Processor) -> None:
+    check_on(processor, chosen(n, apart))
+
+
+def test_they_stay_in_registers_under_a_mask() -> None:
+    wide = replace(host(), vector_bytes=64, has_masks=True)
+    text = emit_func(chosen(6), processor=wide).text
+    blocks = re.split(r"^[\w.]+:$", text, flags=re.MULTILINE)
+    (body,) = (block for block in blocks if "fcmp" in block)
+    assert "masked.load" in body and "masked.store" not in body
