@@ -265,6 +265,22 @@ def test_convolutions_of_single_pixels(
     run(out, [X, W])
 
 
+@pytest.mark.parametrize(
+    "channels, out, takes", [(64, 34, 2), (128, 32, 2), (200, 34, 1), (200, 32, 0)]
+)
+@pytest.mark.parametrize("registers, width", [(16, 32), (32, 64)])
+def test_which_pixels_are_columns(
+    channels: int, out: int, takes: int, registers: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of short sums; with many registers those of channels that fill no vectors, too."""
+    other = replace(host(), registers=registers, vector_bytes=width)
+    monkeypatch.setattr(contraction, "host", lambda: other)
+    X = te.placeholder((2, channels, 9, 9), name="X")
+    Y = ops.conv2d(X, te.placeholder((out, channels, 1, 1), name="W"))
+    found = contraction.match_product(te.create_schedule(Y.op).state.stage(Y.op.name))
+    assert (found is not None) == (takes > (registers == 16))
+
+
 @pytest.mark.usefixtures("tiles_for")
 def test_steps_and_rims_are_no_products() -> None:
     X, W = te.placeholder((1, 8, 12, 12), name="X"), te.placeholder((16, 8, 1, 1), name="W")

@@ -144,13 +144,16 @@ def match_product(stage: StageState) -> Product | None:
 
 
 def _match_pixels(stage: StageState, left: Load, right: Load, k: IterVar) -> Product | None:
-    """A convolution of single pixels with short sums, channels first: pixels are columns.
+    """A convolution of single pixels, channels first: pixels are columns.
 
-    With more registers, and with long sums, the tiles of other convolutions are as fast.
+    With long sums the tiles of other convolutions are as fast, if channels fill their vectors.
     """
-    if not host().has_few_registers or k.extent > SHORT_SUM or len(stage.op.axis) < 3:
+    if len(stage.op.axis) < 3:
         return None
     *others, m, y, x = stage.op.axis
+    lanes = host().vector_bytes // dtypes.size_bytes(stage.op.body[0].dtype)
+    if k.extent > SHORT_SUM and (host().has_few_registers or m.extent % lanes == 0):
+        return None
     only: dict[Expr, Expr] = {a: Const(0, a.dtype) for a in stage.op.reduce_axis if a is not k}
     for weight, image in ((left, right), (right, left)):
         w, i = (tuple(substitute(n, only) for n in load.indices) for load in (weight, image))

@@ -55,9 +55,10 @@ def tile_dots(s: Schedule, name: str) -> set[str]:
     has_rest = p.k.extent % (lanes * p.group) > 0
     if has_rest and (p.k.extent % p.group or p.k.extent < 2 * lanes * p.group):
         return set()
-    if _has_few_columns(p, lanes, has_rest):
+    by_rows = _has_few_rows(p, has_rest)
+    if _has_few_columns(p, lanes, has_rest) and not (by_rows and p.m.extent < LEAST_ROWS):
         few, many = p.n, p.m
-    elif _has_few_rows(p, has_rest):
+    elif by_rows:
         few, many = p.m, p.n
     else:
         return set()
@@ -103,7 +104,7 @@ def tile_dots(s: Schedule, name: str) -> set[str]:
 def _has_few_columns(p: Product, lanes: int, has_rest: bool) -> bool:
     """Whether columns of B would leave lanes idle for longer than it takes to add lanes up."""
     rows, columns, k = p.m.extent, p.n.extent, p.k.extent // p.group
-    if columns > FEW_COLUMNS or rows < LEAST_ROWS:
+    if columns > FEW_COLUMNS or rows < (TILE_MANY if p.n_first else LEAST_ROWS):
         return False
     step = min(lanes, lanes * STEP_BYTES // host().vector_bytes)
     in_lanes = ceildiv(columns, step) * step * k
