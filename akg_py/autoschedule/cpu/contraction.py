@@ -47,6 +47,7 @@ HIGHEST_TILE = 14  # rows of a tile
 MIN_CHAINS = 8  # multiply-adds in flight that hide their latency
 FAR_LOAD = 2  # multiply-adds that take as long as a load from the second cache, where B is
 GROUPED_ROWS = {4: 3, 2: 7}  # dot instructions need B in groups; packed from this many rows on
+LEAST_GROUPED = 8  # elements of a sum that is worth dot instructions
 UNEVEN = 1.03  # time of the last thread over that of an even deal, for larger blocks
 PARALLEL_FLOPS = 2_000_000  # less isn't worth waking a thread
 
@@ -140,7 +141,8 @@ def match_product(stage: StageState) -> Product | None:
     a, b = left.source, right.source
     assert isinstance(a, Tensor) and isinstance(b, Tensor)
     firsts = left.indices[-1] is not k, right.indices[-1] is k
-    return Product(a, b, m, n, k, rest, _group(e), *firsts)
+    group = _group(e) if k.extent >= LEAST_GROUPED else 1
+    return Product(a, b, m, n, k, rest, group, *firsts)
 
 
 def _match_pixels(stage: StageState, left: Load, right: Load, k: IterVar) -> Product | None:
