@@ -281,6 +281,15 @@ def test_which_pixels_are_columns(
     assert (found is not None) == (takes > (registers == 16))
 
 
+@pytest.mark.parametrize("image", [(1, 15, 21, 1), (1, 15, 1, 1), (3, 21, 1, 1), (2, 1, 5, 5)])
+@pytest.mark.parametrize("out", [1, 8])
+@pytest.mark.usefixtures("tiles_for")
+def test_pixels_in_a_line_and_single_channels(image: tuple[int, int, int, int], out: int) -> None:
+    """They are reductions too, of which a stage is only one."""
+    X, W = te.placeholder(image, name="X"), te.placeholder((out, image[1], 1, 1), name="W")
+    run(ops.conv2d(X, W), [X, W])
+
+
 @pytest.mark.usefixtures("tiles_for")
 def test_steps_and_rims_are_no_products() -> None:
     X, W = te.placeholder((1, 8, 12, 12), name="X"), te.placeholder((16, 8, 1, 1), name="W")

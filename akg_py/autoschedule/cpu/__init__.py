@@ -47,7 +47,8 @@ def complete_cpu(s: Schedule, untouched: bool) -> None:
     cache_narrow_products(s)
     done: set[str] = set()
     for name in [stage.name for stage in s.stages]:
-        done |= tile_dots(s, name) or tile_product(s, name)
+        if not s.state.stage(name).relations:
+            done |= tile_dots(s, name) or tile_product(s, name)
     for name in [stage.name for stage in s.stages]:
         stage = s.state.stage(name)
         if (
