@@ -268,8 +268,10 @@ class _Reduction:
             fold.finish(self.loops)
 
     def _block(self, i: Linear) -> None:
+        self.loops.reducing = True
         for n in range(self.count):
             self._step(Linear(i.terms, n * self.width), n, None, more=n + 1 < self.count)
+        self.loops.reducing = False
 
     def _step(self, where: Linear, n: int, mask: Val | None, more: bool) -> None:
         """One vector of the loop; its folds go to their accumulators `n`."""

@@ -8,17 +8,31 @@ qualify.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from akg_py import dtypes
 from akg_py.codegen.dependence import accesses
 from akg_py.codegen.strides import size_of
 from akg_py.codegen.target import Processor
-from akg_py.ir.expr import same
-from akg_py.ir.stmt import Buffer, For, Func, Intrinsic, Seq, Stmt, Store, walk_stmts
+from akg_py.ir.expr import Load, Var, free_vars, loads, same
+from akg_py.ir.stmt import (
+    Buffer,
+    For,
+    Func,
+    Intrinsic,
+    Seq,
+    Stmt,
+    Store,
+    sub_exprs,
+    sub_stmts,
+    walk_stmts,
+)
 from akg_py.records import dataclass
 
 LINE_BYTES = 64
 FAR_BYTES = 1 << 20  # of an array that the caches of one core don't hold
 PREFETCH_BYTES = 2048  # how far ahead of a streaming loop its inputs are fetched
+ONCE_BYTES = 256  # how far ahead of a reduction what is read once is
 
 
 @dataclass(frozen=True)
@@ -28,11 +42,13 @@ class Streams:
     Attributes:
         stores: outputs that stores may pass the cache for.
         loads: inputs that come from memory.
+        once: those of them of which no element is read again.
         far: inputs that come from the last cache or from memory.
     """
 
     stores: frozenset[int] = frozenset()
     loads: frozenset[int] = frozenset()
+    once: frozenset[int] = frozenset()
     far: frozenset[int] = frozenset()
 
 
@@ -51,7 +67,9 @@ def plan_streams(func: Func, alias: dict[int, int], processor: Processor) -> Str
     shared = set(alias) | set(alias.values())
     streamed = outputs & large - shared
     stores = frozenset(key for key in streamed if _is_only_written(func.body, key))
-    return Streams(stores, frozenset(large) - streamed, far)
+    loads = frozenset(large) - streamed
+    once = frozenset(key for key in loads - shared if _is_read_once(func.body, key))
+    return Streams(stores, loads, once, far)
 
 
 def _bytes(b: Buffer) -> int:
@@ -75,6 +93,27 @@ def _is_only_written(s: Stmt, key: int) -> bool:
     return len(near) == len(reads) and all(
         all(map(same, indices, stores[0].indices)) for indices in near
     )
+
+
+def _is_read_once(s: Stmt, key: int) -> bool:
+    """Whether one statement reads a buffer, at another place in each iteration."""
+    readers = list(_readers(s, key, frozenset()))
+    return len(readers) == 1 and all(
+        counters <= set().union(*map(free_vars, load.indices))
+        for found, counters in readers
+        for load in found
+    )
+
+
+def _readers(
+    s: Stmt, key: int, counters: frozenset[Var]
+) -> Iterator[tuple[list[Load], frozenset[Var]]]:
+    """Statements that load from a buffer: their loads, and the counters of the loops around."""
+    found = [x for e in sub_exprs(s) for x in loads(e) if id(x.source) == key]
+    if found:
+        yield found, counters
+    for inner in sub_stmts(s):
+        yield from _readers(inner, key, counters | {s.var} if isinstance(s, For) else counters)
 
 
 def straight(s: Stmt) -> list[Store]:

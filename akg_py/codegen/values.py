@@ -21,7 +21,7 @@ from akg_py.codegen.llvm import (
     suffix,
 )
 from akg_py.codegen.registers import Registers
-from akg_py.codegen.streams import LINE_BYTES, PREFETCH_BYTES, Streams
+from akg_py.codegen.streams import LINE_BYTES, ONCE_BYTES, PREFETCH_BYTES, Streams
 from akg_py.codegen.strides import flat_index, strides
 from akg_py.errors import InternalError
 from akg_py.ir.expr import (
@@ -44,7 +44,7 @@ from akg_py.ir.stmt import Buffer, Store, buffer_of
 
 MAX_SPAN = 4  # vectors that a load at known steps may span
 
-FIRST_CACHE, SECOND_CACHE = 3, 2  # how LLVM calls them when it prefetches
+FIRST_CACHE, SECOND_CACHE, NO_OTHER_CACHE = 3, 2, 0  # how LLVM calls them when it prefetches
 
 
 class Values(Indices):
@@ -60,6 +60,7 @@ class Values(Indices):
         self.streaming: frozenset[int] = frozenset()  # buffers whose stores go around the cache
         self.streams = Streams()
         self.counters: list[tuple[str, Block]] = []  # of the loops around, and the blocks before
+        self.reducing = False  # whether a loop over lanes adds up what it reads
         self.ahead: dict[int, int] = {}  # buffers of which a later row is fetched: bytes to it
         self.tile: dict[int, list[Val]] = {}  # rows of transposed loads, by id of their indices
         self.tile_row = 0
@@ -339,6 +340,8 @@ class Values(Indices):
                 self._prefetch(pointer, size, self.ahead[id(buffer)], SECOND_CACHE)
             elif self.streaming and id(buffer) in self.streams.loads:
                 self._prefetch(pointer, size, PREFETCH_BYTES, FIRST_CACHE)
+            elif self.reducing and id(buffer) in self.streams.once:
+                self._prefetch(pointer, size, ONCE_BYTES, NO_OTHER_CACHE)
         return self.b.load(pointer, elem, self.lanes, align, self.mask)
 
     def read_words(self, buffer: Buffer, where: Linear, size: int) -> Val:

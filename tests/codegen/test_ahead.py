@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import akg_py as akg
@@ -9,13 +11,16 @@ from akg_py import te
 from akg_py.codegen.ahead import ALONG_BYTES, ROWS_AHEAD, next_rows, rows_below, rows_beside
 from akg_py.codegen.dependence import accesses
 from akg_py.codegen.host import CpuKernel
+from akg_py.codegen.streams import plan_streams
+from akg_py.codegen.target import host
 from akg_py.ir.expr import Expr, const
-from akg_py.ir.stmt import Buffer, For, Stmt
+from akg_py.ir.stmt import Buffer, For, Seq, Stmt
 from akg_py.ops import layer_norm, matmul, relu, softmax
-from tests.codegen.funcs import at, axis, buffer, loop, put
+from tests.codegen.funcs import at, axis, buffer, func, loop, put
 
 ROWS, N = 8, 2048
 X, T = buffer("X", (ROWS, N)), Buffer("T", (N,), "float32", "local")
+Y = buffer("Y", (ROWS,))
 ROW = axis("i", ROWS)
 
 
@@ -133,3 +138,38 @@ def test_columns_of_large_arrays_are_fetched() -> None:
 
     assert "llvm.prefetch" in packed(2048)
     assert "llvm.prefetch" not in packed(256)
+
+
+def once(*stmts: Stmt, alias: dict[int, int] | None = None) -> bool:
+    f = func([X, Y], [Y], Seq(stmts) if len(stmts) > 1 else stmts[0])
+    small = replace(host(), cache_bytes=1 << 12)
+    return id(X) in plan_streams(f, alias or {}, small).once
+
+
+def test_what_is_read_once() -> None:
+    i, j, k = axis("i", ROWS), axis("j", N), axis("k", 3)
+    square = loop(i, ROWS, loop(j, N, put(Y, (i,), at(Y, i) + at(X, i, j) * at(X, i, j))))
+    assert once(square)
+    assert not once(square, square)  # another pass
+    assert not once(loop(k, 3, square))
+    assert not once(square, alias={id(Y): id(X)})
+    two = Seq((put(Y, (i,), at(Y, i) + at(X, i, j)), put(Y, (i,), at(Y, i) * at(X, i, j))))
+    assert not once(loop(i, ROWS, loop(j, N, two)))
+    assert not once(loop(i, ROWS, put(Y, (i,), at(Y, i) * 2.0)))
+
+
+@pytest.mark.parametrize("kind", ["sum", "max"])
+def test_large_reductions_pass_the_outer_caches(kind: str) -> None:
+    def hints(rows: int) -> int:
+        A = te.placeholder((rows, 4096), name="A")
+        j = te.reduce_axis((0, 4096), name="j")
+        B = te.compute((rows,), lambda i: getattr(te, kind)(A[i, j], axis=j), name="B")
+        kernel = akg.build(te.create_schedule(B.op), [A, B], target="cpu")
+        return kernel.assembly.count("prefetchnta")
+
+    assert hints(host().cache_bytes // 4096 // 4) > 0
+    assert hints(host().cache_bytes // 4096 // 8) == 0
+    large = te.placeholder((host().cache_bytes // 4096 // 2, 4096), name="L")
+    rows = softmax(large)
+    text = akg.build(te.create_schedule(rows.op), [large, rows], target="cpu").assembly
+    assert "prefetchnta" not in text  # passes again over what it has just read
