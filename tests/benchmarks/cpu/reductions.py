@@ -22,19 +22,23 @@ BARS = (
 )
 PROFILE = """
 numpy's own sums, maxima and arg-maxima along rows and over everything read large arrays at 25 to
-30 GB/s; a core reads memory at 30 to 38 (`cpu_ceilings.md`), so nothing can be 1.5 times as fast
-on one thread. Ours reads at the copy's rate or above it. Where numpy isn't bound by memory (short
-rows, columns, arrays in the cache) the bar is met. Down the columns of a large array eight rows
+32 GB/s; a core reads memory at 30 to 38 (`cpu_ceilings.md`), so nothing can be 1.5 times as fast
+on one thread. Ours reads them at 33 to 36: what is too large for the last cache and read once is
+fetched 256 bytes ahead into the first cache only, and isn't written to the last one when the second
+drops it. That gains 8 to 20 % on one thread, nothing on two; other distances gain less (a sum of
+64 MB, medians of one run: 2.58 ms without, 2.16 at 256 bytes, 2.14 at 512, 2.38 at 1024; a maximum
+2.66, 2.16, 3.08 and 3.00). Where numpy isn't bound by memory (short rows, columns, arrays in the
+cache) the bar is met. Down the columns of a large array eight rows
 are read side by side, 16 KB apart, two vectors of each at once; they are fetched 2 KB ahead into
 the second cache. How many loads wait for memory at once is a matter of instructions between them:
 sums take one for each vector, maxima two (one comparison looks at two vectors for NaN), an argmax
 six. That is 32, 29 and 27 GB/s where the same elements along rows are read at 33, 1.0 to 1.3 of a
 copy that reads half as much and writes the other half. In C the best of 56 arrangements of the
-argmax takes 0.9 to 1.05 of our time (`cpu_by_hand.md`). Half of them have three and a half
+argmax takes 0.85 to 1.05 of our time (`cpu_by_hand.md`). Half of them have three and a half
 instructions for each vector; ours had the same speed with these as with six.
 
-Two threads read large arrays at 36 to 50 GB/s together on this machine, where one alone reaches
-31: the memory is the limit, not the threads. Arrays that fit the caches run 1.9 to 3.6 times as
+Two threads read large arrays at 36 to 56 GB/s together on this machine, where one alone reaches
+36: the memory is the limit, not the threads. Arrays that fit the caches run 1.9 to 3.6 times as
 fast.
 """
 LARGE_BYTES = 32 << 20

@@ -19,7 +19,7 @@ BARS = (
 PROFILE = """
 The copy's time swings with what the last cache happens to hold of its 32 MB: 36 to 62 GB/s in runs
 minutes apart. `cpu_by_hand.md` has layer_norm in C with AVX-512 intrinsics in 12 to 48 arrangements
-for each length of a row, measured in turn with ours: the best of them takes 0.9 to 1.4 of our time.
+for each length of a row, measured in turn with ours: the best of them takes 0.8 to 1.7 of our time.
 Where the copy is quick none of them is within 1.2 of it either: for 1024x4096, 0.54 ms for the
 copy, 0.87 for the best in C and 0.89 for ours in one run, by medians 0.72, 0.97 and 0.97. Three
 passes over a row with its gamma and beta read more from the first two caches than a copy moves
