@@ -3,7 +3,7 @@
 In: a Func; out: `Streams`. Where the arrays of a kernel exceed the last-level cache, lines that a
 plain store would first read from memory are lost again before anyone needs them; a non-temporal
 store saves that third of a copy's traffic. Only outputs that are written once and not read later
-qualify.
+qualify. An input that is read once needn't pass through the outer caches either.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def plan_streams(func: Func, alias: dict[int, int], processor: Processor) -> Str
     shared = set(alias) | set(alias.values())
     streamed = outputs & large - shared
     stores = frozenset(key for key in streamed if _is_only_written(func.body, key))
-    loads = frozenset(large) - streamed
-    once = frozenset(key for key in loads - shared if _is_read_once(func.body, key))
-    return Streams(stores, loads, once, far)
+    read = frozenset(large) - streamed
+    once = frozenset(key for key in read - shared if _is_read_once(func.body, key))
+    return Streams(stores, read, once, far)
 
 
 def _bytes(b: Buffer) -> int:

@@ -60,7 +60,7 @@ class Values(Indices):
         self.streaming: frozenset[int] = frozenset()  # buffers whose stores go around the cache
         self.streams = Streams()
         self.counters: list[tuple[str, Block]] = []  # of the loops around, and the blocks before
-        self.reducing = False  # whether a loop over lanes adds up what it reads
+        self.reducing = False  # whether a loop over lanes reduces what it reads
         self.ahead: dict[int, int] = {}  # buffers of which a later row is fetched: bytes to it
         self.tile: dict[int, list[Val]] = {}  # rows of transposed loads, by id of their indices
         self.tile_row = 0
