@@ -32,7 +32,7 @@ from akg_py.records import dataclass
 LINE_BYTES = 64
 FAR_BYTES = 1 << 20  # of an array that the caches of one core don't hold
 PREFETCH_BYTES = 2048  # how far ahead of a streaming loop its inputs are fetched
-ONCE_BYTES = 256  # how far ahead of a reduction what is read once is
+ONCE_BYTES = 256  # how far ahead of a reduction what is read once is fetched
 
 
 @dataclass(frozen=True)

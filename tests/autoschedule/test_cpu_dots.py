@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -37,21 +38,37 @@ FEW_COLUMNS = [
     (35, 20, 2048),
 ]
 
+DTYPES = [
+    ("float64", "float64"),
+    ("int32", "int32"),
+    ("float16", "float32"),
+    ("bfloat16", "float32"),
+    ("int8", "int32"),
+    ("uint8", "int32"),
+]
+
 
 def product(
-    shape: tuple[int, ...], dtype: str = "float32", total: str = "float32"
+    shape: tuple[int, ...],
+    dtype: str = "float32",
+    total: str = "float32",
+    is_turned: bool = True,
 ) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """A, B and C[.., m, n] = sum of A[.., m, k] * B[.., n, k]."""
+    """A, B and C[.., m, n] = sum of A[.., m, k] * B[.., n, k], or of B[.., k, n] if not turned."""
     *batch, M, N, K = shape
     A = te.placeholder((*batch, M, K), dtype, name="A")
-    B = te.placeholder((*batch, N, K), dtype, name="B")
+    B = te.placeholder((*batch, *((N, K) if is_turned else (K, N))), dtype, name="B")
     k = te.reduce_axis((0, K), name="k")
 
     def element(*at: te.IterVar) -> Any:
         *b, m, n = at
-        return te.sum(A[(*b, m, k)].astype(total) * B[(*b, n, k)].astype(total), axis=k)
+        b_at = (*b, *((n, k) if is_turned else (k, n)))
+        return te.sum(A[(*b, m, k)].astype(total) * B[b_at].astype(total), axis=k)
 
     return A, B, te.compute((*batch, M, N), element, name="C")
+
+
+plain = functools.partial(product, is_turned=False)
 
 
 def run(out: te.Tensor, *inputs: te.Tensor) -> Any:
@@ -85,17 +102,7 @@ def test_shapes(shape: tuple[int, int, int], batch: tuple[int, ...]) -> None:
     run(C, A, B)
 
 
-@pytest.mark.parametrize(
-    "dtype, total",
-    [
-        ("float64", "float64"),
-        ("int32", "int32"),
-        ("float16", "float32"),
-        ("bfloat16", "float32"),
-        ("int8", "int32"),
-        ("uint8", "int32"),
-    ],
-)
+@pytest.mark.parametrize("dtype, total", DTYPES)
 def test_dtypes(dtype: str, total: str) -> None:
     for shape in ((4, 70, 256), (2, 3, 30, 64)):
         A, B, C = product(shape, dtype, total)
@@ -138,24 +145,8 @@ def test_what_stays_with_packed_panels() -> None:
     assert not takes(ops.matmul(A, B))
 
 
-def plain(
-    shape: tuple[int, ...], dtype: str = "float32", total: str = "float32"
-) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """A, B and C[.., m, n] = sum of A[.., m, k] * B[.., k, n]."""
-    *batch, M, N, K = shape
-    A = te.placeholder((*batch, M, K), dtype, name="A")
-    B = te.placeholder((*batch, K, N), dtype, name="B")
-    k = te.reduce_axis((0, K), name="k")
-
-    def element(*at: te.IterVar) -> Any:
-        *b, m, n = at
-        return te.sum(A[(*b, m, k)].astype(total) * B[(*b, k, n)].astype(total), axis=k)
-
-    return A, B, te.compute((*batch, M, N), element, name="C")
-
-
 @pytest.mark.parametrize("shape", FEW_COLUMNS, ids=str)
-@pytest.mark.parametrize("declare", [plain, product])
+@pytest.mark.parametrize("declare", [plain, product], ids=["plain", "turned"])
 @pytest.mark.parametrize("batch", [(), (3,)], ids=str)
 @pytest.mark.usefixtures("processor")
 def test_few_columns(shape: tuple[int, int, int], declare: Any, batch: tuple[int, ...]) -> None:
@@ -169,18 +160,8 @@ def test_few_columns_are_taken_where_lanes_would_idle(shape: tuple[int, int, int
         assert takes(plain(shape)[2]) and takes(product(shape)[2])
 
 
-@pytest.mark.parametrize(
-    "dtype, total",
-    [
-        ("float64", "float64"),
-        ("int32", "int32"),
-        ("float16", "float32"),
-        ("bfloat16", "float32"),
-        ("int8", "int32"),
-        ("uint8", "int32"),
-    ],
-)
-@pytest.mark.parametrize("declare", [plain, product])
+@pytest.mark.parametrize("dtype, total", DTYPES)
+@pytest.mark.parametrize("declare", [plain, product], ids=["plain", "turned"])
 def test_dtypes_of_few_columns(dtype: str, total: str, declare: Any) -> None:
     for shape in ((64, 2, 1024), (40, 3, 1000), (2, 33, 3, 512)):
         A, B, C = declare(shape, dtype, total)

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tests.benchmarks.cpu.few_rows import name_of, product
-from tests.benchmarks.cpu.harness import ONE_THREAD, Bar, Case
+from tests.benchmarks.cpu import few_rows
+from tests.benchmarks.cpu.harness import Case
 
 TITLE = "products with few columns beside OpenBLAS and torch"
-BARS = (
-    Bar("numpy", 1.0, "geomean"),
-    Bar("torch", 1.0, "geomean"),
-    Bar(ONE_THREAD, 1.3, "geomean", threads=2, least_ms=1.0),
-)
+BARS = few_rows.BARS
 SHAPES = [  # M, K, N
     *((1024, 1024, N) for N in (2, 3, 4, 8, 10, 16, 24)),
     *((1024, 1000, N) for N in (2, 3, 10, 16)),
@@ -28,10 +24,4 @@ SHAPES = [  # M, K, N
 
 
 def cases() -> Iterator[tuple[str, Callable[[], Case]]]:
-    for dtype in ("float32", "bfloat16"):
-        for is_turned in (False, True):
-            for shape in SHAPES:
-                yield (
-                    name_of(shape, dtype, is_turned),
-                    lambda given=(shape, dtype, is_turned): product(*given),
-                )
+    return few_rows.cases(SHAPES)

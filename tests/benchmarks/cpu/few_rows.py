@@ -6,7 +6,7 @@ comparison. B lies as it is multiplied, or turned round as the weights of torch'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -69,10 +69,13 @@ def name_of(shape: tuple[int, int, int], dtype: str, is_turned: bool) -> str:
     return f"{dtype} {label_of(shape)}{' turned' if is_turned else ''}"
 
 
-def cases() -> Iterator[tuple[str, Callable[[], Case]]]:
+def cases(
+    shapes: Sequence[tuple[int, int, int]] = SHAPES,
+) -> Iterator[tuple[str, Callable[[], Case]]]:
+    """Products of shapes (M, K, N), of both dtypes, with B as it is multiplied and turned."""
     for dtype in ("float32", "bfloat16"):
         for is_turned in (False, True):
-            for shape in SHAPES:
+            for shape in shapes:
                 yield (
                     name_of(shape, dtype, is_turned),
                     lambda given=(shape, dtype, is_turned): product(*given),
